@@ -1,0 +1,57 @@
+# make setup   a virtual environment in .venv with the locked versions and this package, editable
+# make demo    train, compare and picture on the light example
+# make test    lint and all tests, as CI does
+# make lint    style and types alone
+# make lock    write requirements.lock anew: the newest versions that pyproject.toml allows
+# make clean   remove all that was made here, except runs/
+
+PYTHON ?= python3
+JOBS ?= 2
+BIN := .venv/bin
+PIP := -m pip --disable-pip-version-check -q
+# JAX and NumPy would each start a thread per core in every test process.
+TEST_ENV := XLA_FLAGS=--xla_cpu_multi_thread_eigen=false OPENBLAS_NUM_THREADS=1
+CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	{ echo "error: sparc needs Python 3.11 or newer and '$(PYTHON)' is not: try make PYTHON=python3.11" >&2; exit 1; }
+
+.PHONY: setup demo lint test lock clean
+
+setup: .venv/.installed
+
+demo: setup
+	@$(BIN)/sparc demo
+
+lint: setup
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy src
+
+test: lint
+	$(TEST_ENV) $(BIN)/pytest -n $(JOBS)
+
+# Another lock means another environment, from scratch: nothing stays that is not locked.
+.venv/.locked: requirements.lock
+	@$(CHECK_PYTHON)
+	@echo "Setting up .venv: installing the locked versions (a minute or two)"
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/python $(PIP) install -r requirements.lock
+	@touch $@
+
+.venv/.installed: .venv/.locked pyproject.toml
+	@echo "Setting up .venv: installing sparc-rl, editable"
+	@$(BIN)/python $(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+lock:
+	@$(CHECK_PYTHON)
+	@echo "Resolving the newest versions that pyproject.toml allows (a minute or two)"
+	@set -e; new=$$(mktemp -d); trap 'rm -rf "$$new"' EXIT; \
+	$(PYTHON) -m venv "$$new/venv"; \
+	"$$new/venv/bin/python" $(PIP) install -e '.[dev]'; \
+	echo '# What CI installs, exactly. Written by `make lock`; do not edit.' > "$$new/lock"; \
+	"$$new/venv/bin/python" $(PIP) freeze --all --exclude pip --exclude-editable >> "$$new/lock"; \
+	cp "$$new/lock" requirements.lock
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
