@@ -1,0 +1,193 @@
+"""Contexts: the named, bounded features of the dynamics that differ between episodes and that a policy cannot read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sparc.errors import UserError
+
+Array = NDArray[np.float64]
+
+EDGE_TOLERANCE = 1e-9  # of the range: the edges of a region belong to it, also after rounding in a grid
+GRID_SEED = 0  # for grids over more than two features, so that every evaluation sees the same contexts
+
+
+def _frozen(values: ArrayLike) -> Array:
+    array = np.array(values, dtype=np.float64)
+    array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """All contexts between low and high, edges included."""
+
+    low: Array  # (C,)
+    high: Array  # (C,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "low", _frozen(self.low))
+        object.__setattr__(self, "high", _frozen(self.high))
+        if self.low.ndim != 1 or self.low.shape != self.high.shape or not self.low.size:
+            raise UserError(f"a context box needs one low and one high per feature, got {self.low} and {self.high}")
+        if not (np.isfinite(self.low).all() and np.isfinite(self.high).all() and (self.low <= self.high).all()):
+            raise UserError(f"a context box needs finite low <= high, got low {self.low} and high {self.high}")
+
+    def sample(self, rng: np.random.Generator, n: int) -> Array:
+        """Draw n contexts uniformly, (n, C)."""
+        return rng.uniform(self.low, self.high, (n, self.low.size))
+
+    def contains(self, contexts: ArrayLike) -> NDArray[np.bool_]:
+        """Return for each context (n, C) whether it lies inside, (n,)."""
+        slack = EDGE_TOLERANCE * (self.high - self.low)
+        contexts = np.asarray(contexts)
+        return np.all((contexts >= self.low - slack) & (contexts <= self.high + slack), axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Finite:
+    """A finite set of contexts, such as the cars of a game."""
+
+    values: Array  # (M, C)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", _frozen(self.values))
+        if self.values.ndim != 2 or not self.values.size or not np.isfinite(self.values).all():
+            raise UserError(f"a finite context set needs finite values of shape (M, C), got {self.values.shape}")
+
+    @property
+    def low(self) -> Array:
+        """The smallest value of each feature, (C,)."""
+        return self.values.min(axis=0)
+
+    @property
+    def high(self) -> Array:
+        """The largest value of each feature, (C,)."""
+        return self.values.max(axis=0)
+
+    def sample(self, rng: np.random.Generator, n: int) -> Array:
+        """Draw n of the contexts uniformly, (n, C)."""
+        return self.values[rng.integers(len(self.values), size=n)]
+
+    def contains(self, contexts: ArrayLike) -> NDArray[np.bool_]:
+        """Return for each context (n, C) whether it is one of the set, (n,)."""
+        slack = EDGE_TOLERANCE * (self.high - self.low)
+        difference = np.abs(np.asarray(contexts)[:, None, :] - self.values)  # (n, M, C)
+        return np.any(np.all(difference <= slack, axis=-1), axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class ContextSpace:
+    """The features of a context and the regions to train (IND) and to test (IND and OOD) on."""
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    train: Box | Finite
+    test: Box | Finite
+    settings: Array = None  # type: ignore[assignment]  # (S, C) IND; None is replaced by three default settings
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(self.names))
+        object.__setattr__(self, "units", tuple(self.units))
+        widths = {len(self.names), len(self.units), self.train.low.size, self.test.low.size}
+        if len(widths) != 1 or len(set(self.names)) != len(self.names):
+            raise UserError(f"a context space needs one unit, train and test range per distinct name, got {self.names}")
+        if isinstance(self.test, Finite) and isinstance(self.train, Box):
+            raise UserError(f"contexts {self.names}: a finite test set cannot contain a training box")
+        corners = np.stack([self.train.low, self.train.high])
+        inside = self.test.contains(self.train.values if isinstance(self.train, Finite) else corners)
+        if not inside.all():
+            raise UserError(f"contexts {self.names}: the test region must contain the training region; widen it")
+        settings = self._default_settings() if self.settings is None else _frozen(self.settings)
+        object.__setattr__(self, "settings", settings)
+        if settings.ndim != 2 or settings.shape[1] != self.size or not self.train.contains(settings).all():
+            raise UserError(f"contexts {self.names}: every setting (S, {self.size}) must lie in the training region")
+
+    @classmethod
+    def box(cls, *, settings: ArrayLike | None = None, **features: tuple[str, Any, Any]) -> ContextSpace:
+        """Build a space from name=(unit, (train low, high), (test low, high)) for each feature."""
+        for name, feature in features.items():
+            if len(feature) != 3 or len(feature[1]) != 2 or len(feature[2]) != 2:
+                raise UserError(f"context feature '{name}' must be (unit, (train low, high), (test low, high))")
+        if not features:
+            raise UserError("a context space needs at least one feature")
+        units, train, test = zip(*features.values(), strict=True)
+        (low, high), (test_low, test_high) = np.transpose(train), np.transpose(test)
+        chosen = {} if settings is None else {"settings": _frozen(settings)}
+        return cls(tuple(features), units, Box(low, high), Box(test_low, test_high), **chosen)
+
+    def _default_settings(self) -> Array:
+        if isinstance(self.train, Finite):
+            last = len(self.train.values) - 1
+            return _frozen(self.train.values[sorted({0, last // 2, last})])
+        # The paper's three: no deviation, half-way with alternating signs, the upper corner.
+        alternating = np.where(np.arange(self.size) % 2 == 0, -0.5, 0.5)
+        half = (self.train.high - self.train.low) / 2
+        return _frozen([self.centre, self.centre + alternating * half, self.train.high])
+
+    @property
+    def size(self) -> int:
+        """The number of features C."""
+        return len(self.names)
+
+    @property
+    def centre(self) -> Array:
+        """The centre of the training region, (C,)."""
+        return (self.train.low + self.train.high) / 2
+
+    @property
+    def half_range(self) -> Array:
+        """Half the range of the training region, (C,); 1 where it has none, so that dividing by it is safe."""
+        half = (self.train.high - self.train.low) / 2
+        return np.where(half > 0, half, 1.0)
+
+    def sample(self, rng: np.random.Generator, n: int | None = None) -> Array:
+        """Draw one context (C,) or n contexts (n, C) from the training region."""
+        return self.train.sample(rng, 1)[0] if n is None else self.train.sample(rng, n)
+
+    def grid(self, k: int) -> Array:
+        """Return the contexts to test on: k per feature, the last name varying fastest, or all of a finite set."""
+        if k < 1:
+            raise UserError(f"a grid needs at least one cell per feature, got {k}")
+        if isinstance(self.test, Finite):
+            return self.test.values.copy()
+        if self.size > 2:  # a full grid would explode: as many cells as a plane has
+            return self.test.sample(np.random.default_rng(GRID_SEED), k * k)
+        axes = [np.linspace(low, high, k) for low, high in zip(self.test.low, self.test.high, strict=True)]
+        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, self.size)
+
+    def is_train(self, contexts: ArrayLike) -> NDArray[np.bool_]:
+        """Return for each context whether it is in distribution, (n,)."""
+        return self.train.contains(np.atleast_2d(np.asarray(contexts, dtype=np.float64)))
+
+    def check(self, contexts: ArrayLike) -> Array:
+        """Return the contexts as a float64 array (n, C), or raise a UserError that names the one that cannot be."""
+        try:
+            array = np.atleast_2d(np.array(contexts, dtype=np.float64))
+        except (TypeError, ValueError):
+            raise UserError(
+                f"a context must be {self.size} numbers ({', '.join(self.names)}), got {contexts!r}"
+            ) from None
+        if array.ndim != 2 or array.shape[1] != self.size:
+            expected = f"{self.size} numbers ({', '.join(self.names)})"
+            raise UserError(f"a context must be {expected}, got an array of shape {np.shape(contexts)}")
+        low, high = self.test.low, self.test.high
+        slack = EDGE_TOLERANCE * (high - low)
+        wrong = ~((array >= low - slack) & (array <= high + slack))  # also true for NaN
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            raise UserError(
+                f"context {row}: {self.names[column]} = {array[row, column]:g} {self.units[column]} is outside the "
+                f"test region; choose it in [{low[column]:g}, {high[column]:g}]"
+            )
+        if isinstance(self.test, Finite) and not (known := self.test.contains(array)).all():
+            row = int(np.argmin(known))
+            raise UserError(
+                f"context {row}: {dict(zip(self.names, array[row].tolist(), strict=True))} is none of the "
+                f"{len(self.test.values)} contexts of the test set; choose one of them"
+            )
+        return array
