@@ -1,0 +1,151 @@
+"""Checkpoints: arrays as safetensors, the rest as JSON with a format version and checksums; no pickle.
+
+A checkpoint is written beside its place and then renamed, so a folder `checkpoints/<updates>` is always whole: a process
+killed at any moment leaves the ones before it untouched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparc.errors import RunFailure, UserError
+
+FORMAT = 1  # raise it when an older sparc could no longer read what is written
+ARRAYS, META = "arrays.safetensors", "checkpoint.json"
+
+Arrays = dict[str, np.ndarray]
+Meta = dict[str, Any]
+
+
+def save(folder: Path, updates: int, arrays: Arrays, meta: Meta) -> Path:
+    """Write checkpoint `updates` into the folder, all or nothing; a damaged one of that name is replaced."""
+    from safetensors.numpy import save_file
+
+    target, beside = folder / str(updates), folder / f".{updates}.new"
+    try:
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        # safetensors wants contiguous arrays and no views
+        save_file({name: np.array(array, order="C") for name, array in arrays.items()}, beside / ARRAYS)
+        meta = {**meta, "format": FORMAT, "updates": updates, "checksums": {ARRAYS: checksum(beside / ARRAYS)}}
+        (beside / META).write_text(json.dumps({"sha256": digest(meta), "checkpoint": meta}, indent=1))
+        for path in (beside / ARRAYS, beside / META, beside):
+            sync(path)
+        remove(target)
+        beside.rename(target)
+        sync(folder)
+    except Exception as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        if isinstance(error, OSError) or "os error" in str(error).lower():  # safetensors wraps it
+            raise RunFailure(
+                f"Cannot write checkpoint {target}: {error}. Make room, then `sparc resume` goes on from the one before."
+            ) from error
+        raise
+    return target
+
+
+def load(checkpoint: Path) -> tuple[Arrays, Meta]:
+    """Read a checkpoint and compare its checksums; RunFailure if it is damaged, UserError if it is from a newer sparc."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    meta = load_meta(checkpoint)
+    try:
+        if checksum(checkpoint / ARRAYS) != meta["checksums"][ARRAYS]:
+            raise ValueError("the checksum of its arrays is wrong")
+        return load_file(checkpoint / ARRAYS), meta
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise RunFailure(f"Checkpoint {checkpoint} is damaged: {error}.") from error
+
+
+def load_meta(checkpoint: Path) -> Meta:
+    """Read only the JSON part."""
+    try:
+        outer = json.loads((checkpoint / META).read_text())
+        meta: Meta = outer["checkpoint"]
+        newer = meta["format"] > FORMAT
+        if not newer and digest(meta) != outer["sha256"]:
+            raise ValueError(f"the checksum of {META} is wrong")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFailure(f"Checkpoint {checkpoint} is damaged: {error}.") from error
+    if newer:
+        raise UserError(
+            f"Checkpoint {checkpoint} has format {meta['format']}, this version of sparc reads up to {FORMAT}: upgrade sparc-rl."
+        )
+    return meta
+
+
+def numbers(folder: Path) -> list[int]:
+    """List the checkpoints in a folder by their number of updates, oldest first."""
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal() and path.is_dir())
+
+
+def prune(folder: Path, keep: set[int]) -> None:
+    """Delete all but these, and what an earlier process left half done."""
+    for number in numbers(folder):
+        if number not in keep:
+            remove(folder / str(number))
+    for path in folder.glob(".*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def remove(checkpoint: Path) -> None:
+    """Delete a checkpoint; renamed first, so that none is ever half there under its name."""
+    if checkpoint.exists():
+        rubbish = checkpoint.with_name(f".{checkpoint.name}.old")
+        shutil.rmtree(rubbish, ignore_errors=True)
+        checkpoint.rename(rubbish)
+        shutil.rmtree(rubbish, ignore_errors=True)
+
+
+def flatten(tree: Any, prefix: str) -> Arrays:
+    """Name each array of a pytree by its path."""
+    import jax
+
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {prefix + jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def unflatten(template: Any, arrays: Arrays, prefix: str) -> Any:
+    """Put named arrays back into a pytree of the template's structure."""
+    import jax
+    import jax.numpy as jnp
+
+    def pick(path: Any, leaf: Any) -> Any:
+        name = prefix + jax.tree_util.keystr(path)
+        if name not in arrays or arrays[name].shape != leaf.shape or arrays[name].dtype != leaf.dtype:
+            found = f"{arrays[name].shape} {arrays[name].dtype}" if name in arrays else "nothing"
+            raise RunFailure(f"The checkpoint does not fit its config: {name} should be {leaf.shape} {leaf.dtype}, found {found}.")
+        return jnp.asarray(arrays[name])
+
+    return jax.tree_util.tree_map_with_path(pick, template)
+
+
+def section(arrays: Arrays, prefix: str) -> Arrays:
+    """Take the arrays whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def digest(meta: Meta) -> str:
+    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
+
+
+def checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Force a file or a folder's entries to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

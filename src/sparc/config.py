@@ -1,0 +1,173 @@
+"""One flat, frozen configuration; each field carries its help text and its range, so it can check itself.
+
+The same fields are command-line options (`--batch-size 64`), keys of a YAML file and keywords of `sparc.train`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from sparc.errors import UserError, nearest
+
+
+def option(default: Any, help: str, *, low: float | None = None, high: float | None = None, above: float | None = None,
+           choices: tuple[str, ...] | None = None) -> Any:  # fmt: skip
+    """Declare a field with its help text and the values it accepts: low ≤ value ≤ high, value > above, one of choices."""
+    limits = {"help": help, "low": low, "high": high, "above": above, "choices": choices}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=dict, metadata=limits)
+    return dataclasses.field(default=default, metadata=limits)
+
+
+EXPERT_SHARE = 0.75  # of RMA's updates go to its first phase, unless expert_updates says otherwise
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Everything that defines a run. The defaults are the preset `mujoco`: the paper's MuJoCo settings."""
+
+    method: str = dataclasses.field(metadata={"help": "sparc, rma, only-obs, history-input or oracle"})
+    env: str = dataclasses.field(metadata={"help": "an environment id, see `sparc envs`"})
+    seed: int = option(0, "seed of networks, exploration, minibatches and environments", low=0, high=2**31 - 1)
+    updates: int = option(3_000_000, "number of gradient updates in all", low=1)
+    env_options: dict[str, Any] = option({}, "options of the environment, e.g. change_probability=0.01")
+
+    width: int = option(256, "units of each observation and decision layer", low=1)
+    latent: int = option(32, "units of the context encoding ψ(c) and of its estimate φ(h)", low=1)
+    num_quantiles: int = option(32, "quantiles of each critic; 1 gives plain SAC", low=1)
+    history_length: int = option(50, "observation-action pairs in the history h", low=1)
+
+    batch_size: int = option(32, "transitions in a minibatch", low=1)
+    learning_rate: float = option(3e-4, "Adam's step for actor and critics", above=0)
+    adapter_learning_rate: float = option(3e-4, "Adam's step for the history adapter φ", above=0)
+    discount: float = option(0.99, "discount factor γ", low=0, high=1)
+    n_step: int = option(1, "rewards summed before the critics take over", low=1)
+    target_rate: float = option(0.005, "share τ by which the target critics follow", above=0, high=1)
+    critic_clip: float = option(10.0, "largest global norm of the critics' gradient", above=0)
+    temperature: float = option(0.01, "entropy temperature α (its start, when tuned)", above=0)
+    tune_temperature: bool = option(False, "tune the temperature to an entropy of minus the number of actions")
+    rollout_policy: Literal["adapter", "expert"] = option(
+        "adapter", "sparc only: the policy that gathers experience", choices=("adapter", "expert")
+    )
+    expert_updates: int = option(0, "rma only: updates of the first phase; 0 means three quarters of all", low=0)
+
+    num_envs: int = option(10, "environments stepped together", low=1)
+    steps_per_update: int = option(1, "environment steps per gradient update", low=1)
+    random_steps: int = option(5_000, "environment steps with random actions before the first update", low=1)
+    replay_capacity: int = option(1_000_000, "newest transitions that minibatches are drawn from", low=1)
+
+    chunk: int = option(50, "updates per compiled call; as many environment steps are collected at a time", low=1)
+    log_every: int = option(1_000, "updates between two lines of metrics", low=1)
+    evaluate_every: int = option(10_000, "updates between two evaluations, each followed by a checkpoint", low=1)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, checked(field, getattr(self, field.name)))
+        for name in ("updates", "log_every", "evaluate_every", "expert_updates"):
+            multiple_of(name, getattr(self, name), self.chunk, "chunk")
+        multiple_of("chunk × steps_per_update", self.chunk * self.steps_per_update, self.num_envs, "num_envs")
+        if self.method == "rma" and not self.expert_updates:
+            share = int(EXPERT_SHARE * self.updates) // self.chunk * self.chunk
+            object.__setattr__(self, "expert_updates", max(share, self.chunk))
+        if self.expert_updates > self.updates:
+            raise UserError(f"expert_updates ({self.expert_updates}) must not exceed updates ({self.updates}).")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain values for YAML and JSON."""
+        return dataclasses.asdict(self)
+
+
+FIELDS = {field.name: field for field in dataclasses.fields(Config)}
+
+# What differs from the defaults. `light` is for small problems such as DriftingBoat: minutes, not hours.
+PRESETS: dict[str, dict[str, Any]] = {
+    "mujoco": {},
+    "gran-turismo": {
+        "width": 2048,
+        "latent": 64,
+        "batch_size": 1024,
+        "learning_rate": 2.5e-5,
+        "adapter_learning_rate": 2.5e-4,
+        "discount": 0.9896,
+        "updates": 9_000_000,
+    },
+    "light": {
+        "width": 64,
+        "history_length": 10,
+        "num_quantiles": 16,
+        "batch_size": 64,
+        "discount": 0.8,
+        "learning_rate": 5e-4,
+        "adapter_learning_rate": 5e-4,
+        "updates": 8_000,
+        "num_envs": 50,
+        "steps_per_update": 10,
+        "replay_capacity": 100_000,
+        "log_every": 500,
+        "evaluate_every": 1_000,
+    },
+}
+
+
+def make_config(values: Mapping[str, Any], preset: str = "mujoco") -> Config:
+    """Put values over a preset; an unknown name is a UserError that names the nearest field."""
+    if preset not in PRESETS:
+        raise UserError(f"There is no preset '{preset}': choose one of {', '.join(PRESETS)}.{nearest(preset, PRESETS)}")
+    for name in values:
+        if name not in FIELDS:
+            raise UserError(f"There is no config field '{name}'.{nearest(name, FIELDS)} `sparc train --help` lists all.")
+    return Config(**{**PRESETS[preset], **values})
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read the fields of a YAML file."""
+    import yaml
+
+    try:
+        values = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"Cannot read the config file {path}: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"The config file {path} must hold `field: value` lines.")
+    return values
+
+
+def multiple_of(name: str, value: int, base: int, base_name: str) -> None:
+    """Refuse a value that is no multiple of the base: the run's rhythm must not depend on where it was interrupted."""
+    if value % base:
+        below, above = value // base * base, (value // base + 1) * base
+        choice = f"{below} or {above}" if below else f"{above}"
+        raise UserError(f"{name} ({value}) must be a multiple of {base_name} ({base}): take {choice}.")
+
+
+def checked(field: dataclasses.Field[Any], value: Any) -> Any:
+    """Convert a value to its field's type and compare it with the field's limits."""
+    name, kind, limits = field.name, str(field.type), field.metadata
+    try:
+        if kind == "int":
+            number = float(value)  # the command line and YAML may write 1e6
+            if isinstance(value, bool) or number != int(number):
+                raise ValueError
+            value = int(number)
+        elif kind == "float":
+            value = float(value)  # YAML reads 3e-4 as a string
+            if isinstance(value, bool) or not math.isfinite(value):
+                raise ValueError
+        elif (kind == "bool" and not isinstance(value, bool)) or (kind == "str" and not isinstance(value, str)):
+            raise ValueError
+        elif kind.startswith("dict") and not isinstance(value, Mapping):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise UserError(f"{name} must be of type {kind}, not {value!r}.") from None
+    low, high, above, choices = (limits.get(key) for key in ("low", "high", "above", "choices"))
+    if choices and value not in choices:
+        raise UserError(f"{name} must be one of {', '.join(choices)}, not {value!r}.{nearest(str(value), choices)}")
+    if (low is not None and value < low) or (high is not None and value > high) or (above is not None and value <= above):
+        parts = [f"at least {low}" if low is not None else "", f"above {above}" if above is not None else "",
+                 f"at most {high}" if high is not None else ""]  # fmt: skip
+        raise UserError(f"{name} must be {' and '.join(filter(None, parts))}, not {value}.")
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,124 @@
+"""Evaluation: a policy over many contexts at once, one tidy row per context and episode."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparc.contexts import ContextSpace
+from sparc.envs import get_env, make_vector_env
+from sparc.envs.contextual import ContextualVectorEnv
+from sparc.errors import RunFailure
+from sparc.policy import Policy
+
+Progress = Callable[[int, int], None]  # steps done, steps at most
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Rows of results, as columns."""
+
+    names: tuple[str, ...]
+    contexts: np.ndarray  # (R, C)
+    ind: np.ndarray  # (R,) bool: inside the training region
+    episode: np.ndarray  # (R,) int
+    returns: np.ndarray  # (R,)
+    lengths: np.ndarray  # (R,) int
+    terminated: np.ndarray  # (R,) bool: ended before its time
+
+    def cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Average over episodes: the distinct contexts (M, C) in order, whether each is IND, their mean returns (M,)."""
+        _, first, inverse = np.unique(self.contexts, axis=0, return_index=True, return_inverse=True)
+        means = np.bincount(inverse, weights=self.returns) / np.bincount(inverse)
+        order = np.argsort(first)
+        return self.contexts[first[order]], self.ind[first[order]], means[order]
+
+    def summary(self) -> dict[str, dict[str, float | int]]:
+        """Give cells, mean, standard deviation, smallest and largest return over the contexts, IND and OOD apart."""
+        _, ind, returns = self.cells()
+        parts = {"ind": returns[ind], "ood": returns[~ind]}
+        return {
+            name: {
+                "contexts": len(part),
+                "mean": float(part.mean()),
+                "std": float(part.std(ddof=1)) if len(part) > 1 else 0.0,
+                "min": float(part.min()),
+                "max": float(part.max()),
+            }
+            for name, part in parts.items()
+            if len(part)
+        }
+
+    def write_csv(self, path: Path) -> None:
+        """Write one row per context and episode."""
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([*self.names, "region", "episode", "return", "length", "terminated"])
+            for row in range(len(self.returns)):
+                region = "ind" if self.ind[row] else "ood"
+                context = [float(value) for value in self.contexts[row]]
+                numbers = [int(self.episode[row]), float(self.returns[row]), int(self.lengths[row]), int(self.terminated[row])]
+                writer.writerow([*context, region, *numbers])
+
+    def write_json(self, path: Path, **about: Any) -> None:
+        """Write the summary with what it was made from."""
+        path.write_text(json.dumps(about | {"summary": self.summary()}, indent=1) + "\n")
+
+
+def evaluate(
+    policy: Policy,
+    env: str | ContextualVectorEnv,
+    contexts: np.ndarray,
+    episodes: int = 1,
+    seed: int = 0,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    **env_options: Any,
+) -> Evaluation:
+    """Run the policy without noise in every context, all of them side by side, on all cores unless told otherwise."""
+    rows = contexts_of(env).check(contexts).repeat(episodes, axis=0)
+    if isinstance(env, str):
+        venv = make_vector_env(env, len(rows), threads=threads or os.cpu_count() or 1, **env_options)
+    else:
+        venv = env
+    if venv.num_envs != len(rows):
+        raise ValueError(f"{venv.num_envs} environments for {len(rows)} rows")
+    try:
+        obs, _ = venv.reset(seed=seed, options={"context": rows})
+        policy.reset()
+        returns, lengths = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
+        died, alive = np.zeros(len(rows), bool), np.ones(len(rows), bool)
+        limit = get_env(env).max_episode_steps or 0 if isinstance(env, str) else 0
+        while alive.any():
+            # rows whose episode is over are stepped on unseen, until the last one ends
+            action = policy.act(np.where(alive[:, None], obs, 0.0), venv.contexts if policy.reads == "context" else None)
+            obs, reward, terminated, truncated, _ = venv.step(action)
+            bad = alive & ~(np.isfinite(reward) & np.isfinite(obs).all(axis=1))
+            if bad.any():
+                where = dict(zip(venv.context_space.names, rows[bad][0].tolist(), strict=True))
+                raise RunFailure(f"{env} returned NaN or infinity at step {int(lengths.max())} with the context {where}.")
+            returns[alive] += reward[alive]
+            lengths[alive] += 1
+            died |= alive & terminated
+            alive &= ~(terminated | truncated)
+            if progress:
+                progress(int(lengths.max()), limit)
+    finally:
+        policy.reset()
+        if isinstance(env, str):
+            venv.close()
+    episode = np.tile(np.arange(episodes), len(rows) // episodes)
+    space = venv.context_space
+    return Evaluation(space.names, rows, space.is_train(rows), episode, returns, lengths, died)
+
+
+def contexts_of(env: str | ContextualVectorEnv) -> ContextSpace:
+    """Find the context space of an environment or of its id."""
+    return get_env(env).context_space if isinstance(env, str) else env.context_space

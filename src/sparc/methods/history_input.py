@@ -1,0 +1,19 @@
+"""History Input: QR-SAC whose networks read the history (Lee et al., 2020), without a context at any time."""
+
+from jax import Array
+
+from sparc.methods.qr_sac import QrSac
+from sparc.nets import HistoryAdapter
+
+
+class HistoryInput(QrSac):
+    """Actor on (o, φ(h)), critics on (o, a, φ_Q(h)); each network's φ is its own and learns by reinforcement."""
+
+    def encoder(self, key: Array) -> HistoryAdapter:
+        """φ(h)."""
+        return self.history_adapter(key)
+
+    @property
+    def wants_next_history(self) -> bool:
+        """The bootstrap needs φ at the next observation."""
+        return True

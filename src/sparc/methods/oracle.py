@@ -1,0 +1,14 @@
+"""Oracle: QR-SAC that reads the true context, also at test time."""
+
+from jax import Array
+
+from sparc.methods.qr_sac import QrSac
+from sparc.nets import RawContext
+
+
+class Oracle(QrSac):
+    """Actor on (o, c), critics on (o, a, c), with the raw, unencoded context in the latent's place."""
+
+    def encoder(self, key: Array) -> RawContext:
+        """c itself."""
+        return self.raw_context()

@@ -1,0 +1,36 @@
+"""RMA: rapid motor adaptation (Kumar et al., 2021) on QR-SAC, in two phases."""
+
+from jax import Array
+
+from sparc.methods.qr_sac import Metrics, QrSac, State
+from sparc.nets import Actor, ContextEncoder
+from sparc.replay import Batch
+
+
+class Rma(QrSac):
+    """First QR-SAC on π_ex(o, ψ(c)); then, from the best expert seen, φ(h) → ψ(c) with all else frozen.
+
+    The run takes the best checkpoint of the first phase, forgets the replay and lets the adapter act.
+    """
+
+    phases = ("expert", "adapter")
+    has_adapter = True
+
+    def encoder(self, key: Array) -> ContextEncoder:
+        """ψ(c)."""
+        return self.context_encoder(key)
+
+    def update(self, state: State, batch: Batch, key: Array) -> tuple[State, Metrics]:
+        """Train the expert or the adapter, never both."""
+        if self.phase == "expert":
+            return self.update_expert(state, batch, key)
+        return self.update_adapter(state, batch)
+
+    def policy(self, state: State) -> Actor:
+        """The expert acts in the first phase, the adapter in the second."""
+        return state.expert if self.phase == "expert" else self.adapted(state)
+
+    @property
+    def wants_history(self) -> bool:
+        """Only the regression reads h."""
+        return self.phase == "adapter"

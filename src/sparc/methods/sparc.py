@@ -1,0 +1,31 @@
+"""SPARC: single-phase adaptation for robust control."""
+
+from jax import Array
+
+from sparc.methods.qr_sac import Metrics, QrSac, State
+from sparc.nets import Actor, ContextEncoder
+from sparc.replay import Batch
+
+
+class Sparc(QrSac):
+    """Algorithm 1: the adapter drives, the expert learns from what it saw, and φ(h) chases ψ(c) in the same phase."""
+
+    has_adapter = True
+
+    def encoder(self, key: Array) -> ContextEncoder:
+        """ψ(c)."""
+        return self.context_encoder(key)
+
+    def update(self, state: State, batch: Batch, key: Array) -> tuple[State, Metrics]:
+        """Take one minibatch for both: QR-SAC on π_ex(o, ψ(c)) and Q(o, a, c), then regression of φ(h) on ψ(c)."""
+        state, metrics = self.update_expert(state, batch, key)
+        state, adapter_metrics = self.update_adapter(state, batch)  # ψ(c) has just moved: that is the point
+        return state, metrics | adapter_metrics
+
+    def policy(self, state: State) -> Actor:
+        """π_ad(o, φ(h)): no copying of layers, the two policies share one trunk."""
+        return self.adapted(state)
+
+    def rollout_policy(self, state: State) -> Actor:
+        """The adapter gathers experience, unless the ablation asks for the expert."""
+        return self.adapted(state) if self.config.rollout_policy == "adapter" else state.expert

@@ -1,0 +1,206 @@
+"""The paper's networks: every one is an encoder next to a trunk (architecture table of the paper's appendix).
+
+An actor is a trunk on o, a critic a trunk on (o, a); what they know of the context comes from their encoder:
+nothing, the raw context, ψ(c) or φ(h). All of them work on a batch, the leading axis is B.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+Reads = Literal["nothing", "context", "history"]
+
+LOG_STD_RANGE = (-5.0, 2.0)  # the head's tanh is stretched to this range for the log standard deviation
+FILTERS = 32  # of each convolution in φ
+CONVOLUTIONS = ((8, 4), (5, 1), (5, 1))  # kernel and stride of each convolution in φ
+
+
+class Inputs(NamedTuple):
+    """What a network may look at: o always, c and h only where its encoder reads them."""
+
+    obs: Array  # (B, O)
+    context: Array | None = None  # (B, C) in the environment's units
+    history: Array | None = None  # (B, H, O+A), oldest first
+
+
+class Linear(eqx.Module):
+    """An affine layer, initialised uniformly in ±1/√fan-in."""
+
+    weight: Array  # (in, out)
+    bias: Array  # (out,)
+
+    def __init__(self, fan_in: int, fan_out: int, *, key: Array):
+        limit = 1.0 / max(fan_in, 1) ** 0.5
+        weight_key, bias_key = jax.random.split(key)
+        self.weight = jax.random.uniform(weight_key, (fan_in, fan_out), minval=-limit, maxval=limit)
+        self.bias = jax.random.uniform(bias_key, (fan_out,), minval=-limit, maxval=limit)
+
+    def __call__(self, x: Array) -> Array:
+        return x @ self.weight + self.bias
+
+
+class Mlp(eqx.Module):
+    """Affine layers, each followed by a ReLU."""
+
+    layers: tuple[Linear, ...]
+
+    def __init__(self, sizes: tuple[int, ...], *, key: Array):
+        keys = jax.random.split(key, len(sizes) - 1)
+        self.layers = tuple(Linear(sizes[i], sizes[i + 1], key=k) for i, k in enumerate(keys))
+
+    def __call__(self, x: Array) -> Array:
+        for layer in self.layers:
+            x = jax.nn.relu(layer(x))
+        return x
+
+
+class Nothing(eqx.Module):
+    """The encoder of a policy that knows only the observation: no latent at all."""
+
+    reads: ClassVar[Reads] = "nothing"
+
+    def __call__(self, inputs: Inputs) -> Array:
+        return inputs.obs[:, :0]
+
+
+class RawContext(eqx.Module):
+    """The Oracle's encoder: the context itself, scaled by the training region."""
+
+    reads: ClassVar[Reads] = "context"
+    centre: tuple[float, ...] = eqx.field(static=True)
+    half_range: tuple[float, ...] = eqx.field(static=True)
+
+    def __call__(self, inputs: Inputs) -> Array:
+        assert inputs.context is not None
+        return (inputs.context - jnp.asarray(self.centre)) / jnp.asarray(self.half_range)
+
+
+class ContextEncoder(eqx.Module):
+    """ψ(c): two layers on the scaled context."""
+
+    reads: ClassVar[Reads] = "context"
+    scale: RawContext
+    mlp: Mlp
+
+    def __init__(self, scale: RawContext, latent: int, *, key: Array):
+        self.scale = scale
+        self.mlp = Mlp((len(scale.centre), latent, latent), key=key)
+
+    def __call__(self, inputs: Inputs) -> Array:
+        return self.mlp(self.scale(inputs))
+
+
+class HistoryAdapter(eqx.Module):
+    """φ(h): a layer per time step, three convolutions over time (50 → 13 → 13 → 13), a layer on the flattened result."""
+
+    reads: ClassVar[Reads] = "history"
+    embed: Linear
+    convolutions: tuple[Linear, ...]
+    out: Linear
+
+    def __init__(self, width: int, length: int, latent: int, *, key: Array):
+        keys = jax.random.split(key, 2 + len(CONVOLUTIONS))
+        self.embed = Linear(width, latent, key=keys[0])
+        channels, layers = latent, []
+        for (kernel, stride), k in zip(CONVOLUTIONS, keys[1:-1], strict=True):
+            layers.append(Linear(kernel * channels, FILTERS, key=k))
+            channels, length = FILTERS, -(-length // stride)
+        self.convolutions = tuple(layers)
+        self.out = Linear(length * FILTERS, latent, key=keys[-1])
+
+    def __call__(self, inputs: Inputs) -> Array:
+        assert inputs.history is not None
+        x = jax.nn.relu(self.embed(inputs.history))  # (B, H, Z)
+        for layer, (kernel, stride) in zip(self.convolutions, CONVOLUTIONS, strict=True):
+            x = jax.nn.relu(layer(windows(x, kernel, stride)))  # (B, ⌈H/stride⌉, FILTERS)
+        return reviving_relu(self.out(x.reshape(len(x), -1)))  # (B, Z)
+
+
+@jax.custom_vjp
+def reviving_relu(x: Array) -> Array:
+    """ReLU whose gradient can raise a unit that is off, though not lower it further.
+
+    φ chases ψ(c) ≥ 0 while ψ still moves. With the plain gradient, an output of φ that is off for all histories can
+    never follow when its counterpart in ψ comes on, and the policy reads a zero there for good.
+    """
+    return jax.nn.relu(x)
+
+
+reviving_relu.defvjp(
+    lambda x: (jax.nn.relu(x), x > 0),
+    lambda on, gradient: (jnp.where(on | (gradient < 0), gradient, 0.0),),
+)
+
+
+def windows(x: Array, kernel: int, stride: int) -> Array:
+    """Cut (B, T, C) into ⌈T/stride⌉ windows of `kernel` steps with edge padding: (B, ⌈T/stride⌉, kernel·C).
+
+    A convolution is then one matrix product, which the CPU runs several times faster than XLA's own convolution.
+    """
+    steps = -(-x.shape[1] // stride)
+    padding = max((steps - 1) * stride + kernel - x.shape[1], 0)
+    x = jnp.pad(x, ((0, 0), (padding // 2, padding - padding // 2), (0, 0)), mode="edge")
+    span = (steps - 1) * stride + 1
+    return jnp.concatenate([x[:, k : k + span : stride] for k in range(kernel)], axis=-1)
+
+
+Encoder = Nothing | RawContext | ContextEncoder | HistoryAdapter
+
+
+class Trunk(eqx.Module):
+    """Input encoder and decision layers; the latent z joins between them."""
+
+    observe: Mlp
+    decide: Mlp
+    head: Linear
+
+    def __init__(self, size_in: int, latent: int, width: int, size_out: int, *, key: Array):
+        keys = jax.random.split(key, 3)
+        self.observe = Mlp((size_in, width, width), key=keys[0])
+        self.decide = Mlp((width + latent, width, width), key=keys[1])
+        self.head = Linear(width, size_out, key=keys[2])
+
+    def __call__(self, x: Array, z: Array) -> Array:
+        return self.head(self.decide(jnp.concatenate([self.observe(x), z], axis=-1)))
+
+
+class Actor(eqx.Module):
+    """π(o, z): a tanh-squashed Gaussian over actions in [−1, 1]; z comes from the encoder."""
+
+    trunk: Trunk
+    encoder: Encoder
+
+    def distribution(self, inputs: Inputs) -> tuple[Array, Array]:
+        """Give mean and log standard deviation before squashing, (B, A) each."""
+        mean, log_std = jnp.split(self.trunk(inputs.obs, self.encoder(inputs)), 2, axis=-1)
+        low, high = LOG_STD_RANGE
+        return mean, low + 0.5 * (high - low) * (jnp.tanh(log_std) + 1.0)
+
+    def mode(self, inputs: Inputs) -> Array:
+        """Act without noise."""
+        return jnp.tanh(self.distribution(inputs)[0])
+
+    def sample(self, inputs: Inputs, key: Array) -> tuple[Array, Array]:
+        """Draw actions (B, A) and give their log-probabilities (B,)."""
+        mean, log_std = self.distribution(inputs)
+        noise = jax.random.normal(key, mean.shape)
+        before = mean + jnp.exp(log_std) * noise
+        gaussian = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
+        # log(1 − tanh²x) without cancellation
+        squash = 2.0 * (jnp.log(2.0) - before - jax.nn.softplus(-2.0 * before))
+        return jnp.tanh(before), jnp.sum(gaussian - squash, axis=-1)
+
+
+class Critic(eqx.Module):
+    """Z(o, a, z): the quantiles of the return, (B, N)."""
+
+    trunk: Trunk
+    encoder: Encoder
+
+    def __call__(self, inputs: Inputs, action: Array) -> Array:
+        return self.trunk(jnp.concatenate([inputs.obs, action], axis=-1), self.encoder(inputs))

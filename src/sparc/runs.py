@@ -1,0 +1,177 @@
+"""The run directory: its layout, its lock, its manifest and its metrics.
+
+    runs/<env>/<method>/seed<k>-<utc>/
+      config.yaml  manifest.json  metrics.jsonl  tensorboard/  replay/  checkpoints/<updates>/  evaluations/
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sparc.config import Config, make_config, read_config
+from sparc.errors import RunFailure, UserError
+
+PACKAGES = ("sparc-rl", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")
+
+
+class Run:
+    """One run directory, opened for reading, or with `lock()` for training."""
+
+    def __init__(self, path: Path, config: Config):
+        self.path, self.config = path, config
+        self.checkpoints, self.replay = path / "checkpoints", path / "replay"
+        self.evaluations, self.metrics = path / "evaluations", path / "metrics.jsonl"
+        self._board: Any = None
+        self._lock: int | None = None
+
+    @classmethod
+    def create(cls, config: Config, path: Path | None = None) -> Run:
+        """Make a new run directory; an existing one is never overwritten."""
+        if path is None:
+            stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+            path = Path("runs") / config.env.split(":")[-1] / config.method / f"seed{config.seed}-{stamp}"
+        try:
+            if path.is_dir() and any(path.iterdir()):
+                raise FileExistsError
+            path.mkdir(parents=True, exist_ok=True)
+            run = cls(path, config)
+            for folder in (run.checkpoints, run.replay, run.evaluations):
+                folder.mkdir()
+            run.write_config(config)
+        except FileExistsError:
+            raise UserError(f"{path} exists: go on with `sparc resume {path}`, or choose another --run-dir.") from None
+        except OSError as error:
+            raise UserError(f"Cannot create the run directory {path}: {error.strerror}.") from error
+        return run
+
+    @classmethod
+    def open(cls, path: Path | str) -> Run:
+        """Open an existing run directory."""
+        path = Path(path)
+        if not (path / "config.yaml").is_file():
+            raise UserError(f"{path} is not a run directory: it has no config.yaml.{_runs_below(path)}")
+        return cls(path, make_config(read_config(path / "config.yaml")))
+
+    def write_config(self, config: Config) -> None:
+        """Write the resolved config, all or nothing."""
+        self.config = config
+        beside = self.path / ".config.yaml.new"
+        beside.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False))
+        beside.replace(self.path / "config.yaml")
+
+    def extend(self, updates: int) -> None:
+        """Set a higher number of updates to go on to."""
+        if updates < self.config.updates:
+            raise UserError(f"--updates {updates} is less than the run's own {self.config.updates}: a run can only be extended.")
+        self.write_config(dataclasses.replace(self.config, updates=updates))
+
+    def lock(self) -> None:
+        """Take the run for this process; the lock goes with the process, however it ends."""
+        descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(descriptor, 20).decode() or "unknown"
+            os.close(descriptor)
+            raise UserError(f"{self.path} is in use by process {owner}: stop it first, or choose another --run-dir.") from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        self._lock = descriptor
+
+    def begin(self, updates: int) -> None:
+        """Note who goes on from where; drop the metrics of updates that a killed process did but did not save."""
+        from tensorboardX import SummaryWriter
+
+        kept = [line for line in self.records() if line["updates"] <= updates]
+        beside = self.path / ".metrics.jsonl.new"
+        beside.write_text("".join(json.dumps(record) + "\n" for record in kept))
+        beside.replace(self.metrics)
+        manifest = self.manifest()
+        entry = session(updates)
+        if manifest["sessions"] and manifest["sessions"][-1]["versions"] != entry["versions"]:
+            print("note: other library versions than before; the run goes on, but not bit for bit.", file=sys.stderr)
+        manifest["sessions"].append(entry)
+        (self.path / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+        self._board = SummaryWriter(str(self.path / "tensorboard"), purge_step=updates)
+
+    def manifest(self) -> dict[str, Any]:
+        """Read the manifest: method, environment, seed and one entry per process that trained."""
+        try:
+            manifest: dict[str, Any] = json.loads((self.path / "manifest.json").read_text())
+            return manifest
+        except (OSError, ValueError):
+            return {"method": self.config.method, "env": self.config.env, "seed": self.config.seed, "sessions": []}
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Append a line to metrics.jsonl and its numbers to TensorBoard; `kind` is train or evaluation."""
+        try:
+            with self.metrics.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+            for name, value in record.items():
+                if isinstance(value, float):
+                    self._board.add_scalar(f"{record['kind']}/{name}", value, record["updates"])
+        except OSError as error:
+            raise RunFailure(f"Cannot write {self.metrics}: {error.strerror}. Make room, then `sparc resume {self.path}`.") from error
+
+    def records(self) -> list[dict[str, Any]]:
+        """Read metrics.jsonl, without a last line that a kill cut short."""
+        if not self.metrics.exists():
+            return []
+        records = []
+        for line in self.metrics.read_text().splitlines():
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                break
+        return records
+
+    def close(self) -> None:
+        """Close the writers and give the run free."""
+        if self._board is not None:
+            self._board.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def session(updates: int) -> dict[str, Any]:
+    """Describe this process and machine."""
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "from_updates": updates,
+        "command": sys.argv,
+        "machine": {"system": platform.platform(), "processor": processor(), "cores": os.cpu_count()},
+        "versions": versions,
+    }
+
+
+def processor() -> str:
+    """Name the processor, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def _runs_below(path: Path) -> str:
+    """Offer the newest run below a folder that is no run itself."""
+    below = sorted(path.glob("**/config.yaml"), key=lambda file: file.stat().st_mtime) if path.is_dir() else []
+    return f" Did you mean {below[-1].parent}?" if below else ""

@@ -1,0 +1,332 @@
+"""The loop that owns time: collect → add → update → evaluate → checkpoint → log."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sparc import checkpoint, select
+from sparc.config import Config, make_config
+from sparc.contexts import ContextSpace
+from sparc.envs import get_env, make_vector_env
+from sparc.envs.contextual import ContextualVectorEnv
+from sparc.errors import RunFailure, UserError
+from sparc.evaluate import evaluate
+from sparc.methods import get_method
+from sparc.methods.qr_sac import QrSac, Spec, State, scan_updates
+from sparc.policy import Policy
+from sparc.replay import Replay
+from sparc.rollout import Collector
+from sparc.runs import Run
+
+EVALUATION_SEED = 1_000_000  # the training evaluations begin from the same states each time
+Report = Callable[[dict[str, Any]], None]
+
+
+def train(method: str, env: str, *, preset: str = "mujoco", run_dir: str | Path | None = None,
+          report: Report | None = None, **config: Any) -> Path:  # fmt: skip
+    """Train a method on an environment and give the run directory; the keywords are the fields of `Config`."""
+    settings = make_config({"method": method, "env": env, **config}, preset)
+    get_method(method), get_env(env)  # refuse a wrong name before anything is created
+    run = Run.create(settings, Path(run_dir) if run_dir is not None else None)
+    return proceed(run, report)
+
+
+def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None) -> Path:
+    """Go on with a run from its newest sound checkpoint, to a higher number of updates if one is given."""
+    return proceed(Run.open(run_dir), report, updates)
+
+
+def proceed(run: Run, report: Report | None, updates: int | None = None) -> Path:
+    """Train a new or an interrupted run until its number of updates, or until it is told to stop."""
+    run.lock()
+    try:
+        if updates is not None:
+            run.extend(updates)
+        with Stop() as stop:
+            Trainer(run, report or (lambda record: None)).loop(stop)
+    finally:
+        run.close()
+    return run.path
+
+
+class Trainer:
+    """A run in progress."""
+
+    def __init__(self, run: Run, report: Report):
+        self.run, self.report, self.config = run, report, run.config
+        config = self.config
+        self.venv = make_vector_env(config.env, config.num_envs, threads=1, **config.env_options)
+        self.spec = make_spec(self.venv)
+        self.key = jax.random.key(config.seed)
+        self.replay = Replay(
+            run.replay,
+            capacity=config.replay_capacity,
+            lanes=config.num_envs,
+            obs_size=self.spec.obs_size,
+            action_size=self.spec.action_size,
+            context_size=self.venv.context_space.size,
+            history_length=config.history_length,
+            n_step=config.n_step,
+            discount=config.discount,
+            margin=replay_margin(config),
+        )
+        self.updates = 0
+        self.scores: dict[int, list[float]] = {}  # the phase's evaluations: updates → a return per setting
+        self.expert_from: int | None = None  # rma: the checkpoint that the second phase began from
+        self.set_phase(get_method(config.method).phases[0])
+        self.state: State = jax.jit(self.method.init)(jax.random.fold_in(self.key, 0))
+        self.collector = Collector(config.env, self.venv, self.make_policy(), config.seed)
+        if checkpoint.numbers(run.checkpoints):
+            self.restore()
+            run.begin(self.updates)
+        else:
+            run.begin(0)
+            self.save()  # from here on there is always something to resume from
+
+    def loop(self, stop: Stop) -> None:
+        """Run to the end, or to the next whole chunk after a signal."""
+        config = self.config
+        self.began, self.began_at = time.perf_counter(), self.updates
+        while self.updates < config.updates and not stop.asked:
+            if self.updates >= self.phase_end():
+                self.next_phase()
+            if self.replay.size < config.random_steps:
+                self.collect(random=self.method.phase == self.method.phases[0])
+                self.report(self.progress())
+                continue
+            self.collect(random=False)
+            metrics = self.learn()
+            ends = self.updates in (config.updates, self.phase_end())
+            if self.updates % config.log_every == 0 or ends:
+                self.log_training(metrics)
+            if self.updates % config.evaluate_every == 0 or ends:
+                self.evaluate()
+                self.save()
+            self.report(self.progress() | metrics)
+        if stop.asked and self.updates < config.updates:
+            self.save()
+
+    # One chunk
+
+    def collect(self, random: bool) -> None:
+        """Let the rollout policy take the chunk's environment steps."""
+        config = self.config
+        self.collector.policy.actor = self.method.rollout_policy(self.state)
+        vector_steps = config.chunk * config.steps_per_update // config.num_envs
+        self.collector.collect(self.replay, vector_steps, jax.random.fold_in(self.key, 1), random)
+
+    def learn(self) -> dict[str, float]:
+        """Do the chunk's updates in one compiled call."""
+        config = self.config
+        # the generator depends on the number of updates alone: nothing random has to be remembered
+        rng = np.random.default_rng([config.seed, self.updates])
+        batch = self.replay.sample(
+            rng,
+            (config.chunk, config.batch_size),
+            history=self.method.wants_history,
+            next_history=self.method.wants_next_history,
+        )
+        update_key = jax.random.fold_in(self.key, 2)
+        self.state, means = self.scan(self.state, batch, update_key, jnp.int32(self.updates))
+        self.updates += config.chunk
+        metrics = {name: float(value) for name, value in means.items()}
+        if bad := [name for name, value in metrics.items() if not np.isfinite(value)]:
+            raise RunFailure(
+                f"{', '.join(bad)} became NaN or infinite before update {self.updates}: lower learning_rate or scale the rewards; "
+                f"the run can be resumed from its last checkpoint."
+            )
+        return metrics
+
+    # Phases
+
+    def set_phase(self, phase: str) -> None:
+        """Make the method of a phase and its compiled update."""
+        self.method: QrSac = get_method(self.config.method)(self.config, self.spec, phase)
+        self.scan = scan_updates(self.method)
+
+    def phase_end(self) -> int:
+        """Give the number of updates at which the phase is over."""
+        last = self.method.phase == self.method.phases[-1]
+        return self.config.updates if last else self.config.expert_updates
+
+    def next_phase(self) -> None:
+        """Begin the next phase from the best checkpoint of this one, with an empty replay and new episodes."""
+        self.expert_from = select.best(self.scores)
+        if self.expert_from is not None and self.expert_from != self.updates:
+            arrays, _ = checkpoint.load(self.run.checkpoints / str(self.expert_from))
+            self.state = self.restored_state(arrays)
+        phases = self.method.phases
+        self.set_phase(phases[phases.index(self.method.phase) + 1])
+        self.scores = {}
+        self.replay.clear()
+        self.collector.restart()
+
+    # Evaluation and logs
+
+    def make_policy(self) -> Policy:
+        """Wrap the policy that is evaluated and shipped."""
+        return wrap(self.method, self.state, self.venv, self.config)
+
+    def evaluate(self) -> None:
+        """Run the predetermined IND settings and remember their returns."""
+        space: ContextSpace = self.venv.context_space
+        rows = evaluate(
+            self.make_policy(), self.config.env, space.settings, seed=EVALUATION_SEED, threads=1, **self.config.env_options
+        )
+        self.scores[self.updates] = rows.returns.tolist()
+        record = {f"return_{i}": float(value) for i, value in enumerate(rows.returns)}
+        self.run.log({"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
+                      "mean_return": float(rows.returns.mean()), **record})  # fmt: skip
+
+    def log_training(self, metrics: dict[str, float]) -> None:
+        """Write a line of training metrics."""
+        progress = {name: value for name, value in self.progress().items() if name not in ("evaluation", "total")}
+        self.run.log({"kind": "train", **progress, **metrics})
+
+    def progress(self) -> dict[str, Any]:
+        """Say where the run is."""
+        seconds = time.perf_counter() - self.began
+        recent = self.collector.recent
+        return {
+            "updates": self.updates,
+            "total": self.config.updates,
+            "phase": self.method.phase,
+            "env_steps": self.collector.steps,
+            "episodes": self.collector.episodes,
+            "episode_return": float(np.mean(recent)) if recent else None,
+            "evaluation": float(np.mean(list(self.scores.values())[-1])) if self.scores else None,
+            "updates_per_s": (self.updates - self.began_at) / seconds if seconds else 0.0,
+        }
+
+    # Checkpoints
+
+    def save(self) -> None:
+        """Write everything; keep the newest two, the Pareto front, and the expert that a second phase rests on."""
+        self.replay.flush()
+        arrays = checkpoint.flatten(self.state, "state")
+        arrays |= {f"collector.{name}": np.asarray(array) for name, array in self.collector.get_state().items()}
+        arrays |= {f"replay.{name}": np.asarray(array) for name, array in self.replay.cursor().items()}
+        meta = {
+            "config": self.config.to_dict(),
+            "phase": self.method.phase,
+            "scores": [[updates, *returns] for updates, returns in self.scores.items()],
+            "expert_from": self.expert_from,
+        }
+        folder = self.run.checkpoints
+        checkpoint.save(folder, self.updates, arrays, meta)
+        newest = [number for number in checkpoint.numbers(folder) if number <= self.updates][-2:]
+        checkpoint.prune(folder, {*newest, *select.pareto_front(self.scores), self.expert_from or 0})
+
+    def restore(self) -> None:
+        """Load the newest checkpoint that is sound; say so where a newer one is not."""
+        for number in reversed(checkpoint.numbers(self.run.checkpoints)):
+            try:
+                arrays, meta = checkpoint.load(self.run.checkpoints / str(number))
+            except RunFailure as error:
+                self.report({"note": f"{error} Trying the one before it."})
+                continue
+            self.updates = number
+            self.expert_from = meta["expert_from"]
+            self.scores = {int(row[0]): row[1:] for row in meta["scores"]}
+            self.set_phase(meta["phase"])
+            self.state = self.restored_state(arrays)
+            self.collector.set_state(checkpoint.section(arrays, "collector."))
+            self.replay.seek(checkpoint.section(arrays, "replay."))
+            return
+        raise RunFailure(f"No checkpoint in {self.run.checkpoints} is sound: the run cannot be resumed, train it anew.")
+
+    def restored_state(self, arrays: checkpoint.Arrays) -> State:
+        """Put a checkpoint's networks and optimisers into place."""
+        state: State = checkpoint.unflatten(jax.eval_shape(self.method.init, self.key), arrays, "state")
+        return state
+
+
+class Stop:
+    """Turns Ctrl-C and SIGTERM into a polite request; a second one interrupts at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __enter__(self) -> Stop:
+        self.before = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.before[number] = signal.signal(number, self.ask)
+        return self
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """Note the request."""
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+
+def load(run_dir: str | Path, which: str | int = "best") -> Policy:
+    """Load a run's policy: the best checkpoint, the last one, or one by its number of updates."""
+    run = Run.open(run_dir)
+    number = choose(run, which)
+    arrays, meta = checkpoint.load(run.checkpoints / str(number))
+    venv = make_vector_env(run.config.env, 1, **run.config.env_options)
+    method = get_method(run.config.method)(run.config, make_spec(venv), meta["phase"])
+    state = checkpoint.unflatten(jax.eval_shape(method.init, jax.random.key(0)), arrays, "state")
+    policy = wrap(method, state, venv, run.config)
+    venv.close()
+    return policy
+
+
+def choose(run: Run, which: str | int) -> int:
+    """Find the checkpoint meant by best, last or a number of updates."""
+    there = checkpoint.numbers(run.checkpoints)
+    if not there:
+        raise UserError(f"{run.path} has no checkpoint yet: train it first, `sparc resume {run.path}`.")
+    if str(which).isdecimal():
+        if int(which) not in there:
+            raise UserError(f"{run.path} has no checkpoint {which}: it has {', '.join(map(str, there))}.")
+        return int(which)
+    if which not in ("best", "last"):
+        raise UserError(f"The checkpoint must be best, last or a number of updates, not '{which}'.")
+    if which == "best":
+        scores = {int(row[0]): row[1:] for row in checkpoint.load_meta(run.checkpoints / str(there[-1]))["scores"]}
+        found = select.best({number: score for number, score in scores.items() if number in there})
+        if found is not None:
+            return found
+    return there[-1]
+
+
+def wrap(method: QrSac, state: State, venv: ContextualVectorEnv, config: Config) -> Policy:
+    """Put a method's policy into a Policy for this environment."""
+    return Policy(method.policy(state), venv.single_observation_space, venv.single_action_space, config.history_length)
+
+
+def make_spec(venv: ContextualVectorEnv) -> Spec:
+    """Take an environment's sizes and scales."""
+    space = venv.context_space
+    return Spec(
+        obs_size=venv.single_observation_space.shape[0],
+        action_size=venv.single_action_space.shape[0],
+        context_centre=tuple(float(value) for value in space.centre),
+        context_half_range=tuple(float(value) for value in space.half_range),
+    )
+
+
+def replay_margin(config: Config) -> int:
+    """Count the vector steps after which a checkpoint need no longer be resumable: two intervals and a warm-up.
+
+    Two, for the newest checkpoint may turn out damaged.
+    """
+    steps = 2 * config.evaluate_every * config.steps_per_update + config.random_steps
+    return -(-steps // config.num_envs)
