@@ -1,9 +1,39 @@
 """SPARC: one policy for dynamics that it has never seen and cannot read."""
 
+from typing import TYPE_CHECKING, Any
+
 from sparc.contexts import ContextSpace
 from sparc.envs import boat, make_env, make_vector_env, register_env, wind
+from sparc.errors import RunFailure, SparcError, UserError
 
-__all__ = ["ContextSpace", "make_env", "make_vector_env", "register_env"]
+if TYPE_CHECKING:
+    from sparc.evaluation import evaluate
+    from sparc.training import load, resume, train
+
+__all__ = [
+    "ContextSpace",
+    "RunFailure",
+    "SparcError",
+    "UserError",
+    "evaluate",
+    "load",
+    "make_env",
+    "make_vector_env",
+    "register_env",
+    "resume",
+    "train",
+]
+
+_LAZY = {"evaluate": "evaluation", "load": "training", "resume": "training", "train": "training"}  # these bring JAX
 
 boat.register()
 wind.register()
+
+
+def __getattr__(name: str) -> Any:
+    """Load what needs JAX when it is first asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'sparc' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(f"sparc.{_LAZY[name]}"), name)

@@ -1,7 +1,7 @@
 """Checkpoints: arrays as safetensors, the rest as JSON with a format version and checksums; no pickle.
 
-A checkpoint is written beside its place and then renamed, so a folder `checkpoints/<updates>` is always whole: a process
-killed at any moment leaves the ones before it untouched.
+A checkpoint is written beside its place and then renamed, so a folder `checkpoints/<updates>` is always whole: a
+process killed at any moment leaves the ones before it untouched.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def save(folder: Path, updates: int, arrays: Arrays, meta: Meta) -> Path:
         shutil.rmtree(beside, ignore_errors=True)
         if isinstance(error, OSError) or "os error" in str(error).lower():  # safetensors wraps it
             raise RunFailure(
-                f"Cannot write checkpoint {target}: {error}. Make room, then `sparc resume` goes on from the one before."
+                f"Cannot write checkpoint {target}: {error}. Make room; `sparc resume` goes on from the one before it."
             ) from error
         raise
     return target
 
 
 def load(checkpoint: Path) -> tuple[Arrays, Meta]:
-    """Read a checkpoint and compare its checksums; RunFailure if it is damaged, UserError if it is from a newer sparc."""
+    """Read a checkpoint and compare its checksums; RunFailure if it is damaged, UserError if it is newer."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -77,9 +77,15 @@ def load_meta(checkpoint: Path) -> Meta:
         raise RunFailure(f"Checkpoint {checkpoint} is damaged: {error}.") from error
     if newer:
         raise UserError(
-            f"Checkpoint {checkpoint} has format {meta['format']}, this version of sparc reads up to {FORMAT}: upgrade sparc-rl."
+            f"Checkpoint {checkpoint} has format {meta['format']}, this version of sparc reads up to {FORMAT}: "
+            f"upgrade sparc-rl."
         )
     return meta
+
+
+def load_scores(meta: Meta) -> dict[int, list[float]]:
+    """Read the evaluations of a checkpoint's phase: updates → a return per setting."""
+    return {int(row[0]): row[1:] for row in meta["scores"]}
 
 
 def numbers(folder: Path) -> list[int]:
@@ -122,7 +128,9 @@ def unflatten(template: Any, arrays: Arrays, prefix: str) -> Any:
         name = prefix + jax.tree_util.keystr(path)
         if name not in arrays or arrays[name].shape != leaf.shape or arrays[name].dtype != leaf.dtype:
             found = f"{arrays[name].shape} {arrays[name].dtype}" if name in arrays else "nothing"
-            raise RunFailure(f"The checkpoint does not fit its config: {name} should be {leaf.shape} {leaf.dtype}, found {found}.")
+            raise RunFailure(
+                f"The checkpoint does not fit its config: {name} should be {leaf.shape} {leaf.dtype}, found {found}."
+            )
         return jnp.asarray(arrays[name])
 
     return jax.tree_util.tree_map_with_path(pick, template)

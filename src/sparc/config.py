@@ -16,13 +16,12 @@ from sparc.errors import UserError, nearest
 
 def option(default: Any, help: str, *, low: float | None = None, high: float | None = None, above: float | None = None,
            choices: tuple[str, ...] | None = None) -> Any:  # fmt: skip
-    """Declare a field with its help text and the values it accepts: low ≤ value ≤ high, value > above, one of choices."""
+    """Declare a field with its help text and its values: low ≤ value ≤ high, value > above, one of choices."""
     limits = {"help": help, "low": low, "high": high, "above": above, "choices": choices}
-    if isinstance(default, dict):
-        return dataclasses.field(default_factory=dict, metadata=limits)
     return dataclasses.field(default=default, metadata=limits)
 
 
+MAX_SEED = 2**31 - 1
 EXPERT_SHARE = 0.75  # of RMA's updates go to its first phase, unless expert_updates says otherwise
 
 
@@ -32,9 +31,11 @@ class Config:
 
     method: str = dataclasses.field(metadata={"help": "sparc, rma, only-obs, history-input or oracle"})
     env: str = dataclasses.field(metadata={"help": "an environment id, see `sparc envs`"})
-    seed: int = option(0, "seed of networks, exploration, minibatches and environments", low=0, high=2**31 - 1)
+    seed: int = option(0, "seed of networks, exploration, minibatches and environments", low=0, high=MAX_SEED)
     updates: int = option(3_000_000, "number of gradient updates in all", low=1)
-    env_options: dict[str, Any] = option({}, "options of the environment, e.g. change_probability=0.01")
+    env_options: dict[str, Any] = dataclasses.field(
+        default_factory=dict, metadata={"help": "options of the environment, e.g. change_probability=0.01"}
+    )
 
     width: int = option(256, "units of each observation and decision layer", low=1)
     latent: int = option(32, "units of the context encoding ψ(c) and of its estimate φ(h)", low=1)
@@ -119,7 +120,9 @@ def make_config(values: Mapping[str, Any], preset: str = "mujoco") -> Config:
         raise UserError(f"There is no preset '{preset}': choose one of {', '.join(PRESETS)}.{nearest(preset, PRESETS)}")
     for name in values:
         if name not in FIELDS:
-            raise UserError(f"There is no config field '{name}'.{nearest(name, FIELDS)} `sparc train --help` lists all.")
+            raise UserError(
+                f"There is no config field '{name}'.{nearest(name, FIELDS)} `sparc train --help` lists all."
+            )
     return Config(**{**PRESETS[preset], **values})
 
 
@@ -144,30 +147,30 @@ def multiple_of(name: str, value: int, base: int, base_name: str) -> None:
         raise UserError(f"{name} ({value}) must be a multiple of {base_name} ({base}): take {choice}.")
 
 
+PYTHON_TYPES = {"bool": bool, "str": str, "dict[str, Any]": Mapping}
+
+
 def checked(field: dataclasses.Field[Any], value: Any) -> Any:
     """Convert a value to its field's type and compare it with the field's limits."""
     name, kind, limits = field.name, str(field.type), field.metadata
     try:
-        if kind == "int":
-            number = float(value)  # the command line and YAML may write 1e6
-            if isinstance(value, bool) or number != int(number):
+        if kind in ("int", "float"):
+            number = float(value)  # the command line and YAML may give 1e6 or 3e-4 as text
+            if isinstance(value, bool) or not math.isfinite(number) or (kind == "int" and number != int(number)):
                 raise ValueError
-            value = int(number)
-        elif kind == "float":
-            value = float(value)  # YAML reads 3e-4 as a string
-            if isinstance(value, bool) or not math.isfinite(value):
-                raise ValueError
-        elif (kind == "bool" and not isinstance(value, bool)) or (kind == "str" and not isinstance(value, str)):
+            value = int(number) if kind == "int" else number
+        elif kind in PYTHON_TYPES and not isinstance(value, PYTHON_TYPES[kind]):
             raise ValueError
-        elif kind.startswith("dict") and not isinstance(value, Mapping):
-            raise ValueError
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError):
         raise UserError(f"{name} must be of type {kind}, not {value!r}.") from None
     low, high, above, choices = (limits.get(key) for key in ("low", "high", "above", "choices"))
     if choices and value not in choices:
         raise UserError(f"{name} must be one of {', '.join(choices)}, not {value!r}.{nearest(str(value), choices)}")
-    if (low is not None and value < low) or (high is not None and value > high) or (above is not None and value <= above):
-        parts = [f"at least {low}" if low is not None else "", f"above {above}" if above is not None else "",
-                 f"at most {high}" if high is not None else ""]  # fmt: skip
-        raise UserError(f"{name} must be {' and '.join(filter(None, parts))}, not {value}.")
+    limit = {
+        f"at least {low}": low is None or value >= low,
+        f"above {above}": above is None or value > above,
+        f"at most {high}": high is None or value <= high,
+    }
+    if broken := [text for text, kept in limit.items() if not kept]:
+        raise UserError(f"{name} must be {broken[0]}, not {value}.")
     return dict(value) if isinstance(value, Mapping) else value

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sparc.contexts import ContextSpace
-from sparc.evaluate import Evaluation
+from sparc.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = "viridis"  # even in grey and for colour-blind readers
-BOX = {"fill": False, "edgecolor": "white", "linestyle": "--", "linewidth": 1.8}
+BOX: dict[str, Any] = {"fill": False, "edgecolor": "white", "linestyle": "--", "linewidth": 1.8}
 
 
 def heatmap(evaluations: Mapping[str, Evaluation], space: ContextSpace, path: Path) -> None:

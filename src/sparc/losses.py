@@ -33,7 +33,9 @@ def pessimistic(first: Array, second: Array) -> Array:
     return jnp.where(smaller, first, second)
 
 
-def soft_target(reward: Array, discount: Array, next_quantiles: Array, next_log_prob: Array, temperature: Array) -> Array:
+def soft_target(
+    reward: Array, discount: Array, next_quantiles: Array, next_log_prob: Array, temperature: Array
+) -> Array:
     """Bootstrap r + d·(Z(o', a') − α log π(a'|o')) per quantile, (B, N); d is 0 after termination. No gradient."""
     assert reward.shape == discount.shape == next_log_prob.shape == next_quantiles.shape[:1], reward.shape
     soft = next_quantiles - temperature * next_log_prob[:, None]

@@ -6,7 +6,7 @@ nothing, the raw context, ψ(c) or φ(h). All of them work on a batch, the leadi
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -23,9 +23,10 @@ CONVOLUTIONS = ((8, 4), (5, 1), (5, 1))  # kernel and stride of each convolution
 class Inputs(NamedTuple):
     """What a network may look at: o always, c and h only where its encoder reads them."""
 
-    obs: Array  # (B, O)
-    context: Array | None = None  # (B, C) in the environment's units
-    history: Array | None = None  # (B, H, O+A), oldest first
+    # NumPy arrays from outside, traced ones inside a compiled function
+    obs: Any  # (B, O)
+    context: Any = None  # (B, C) in the environment's units
+    history: Any = None  # (B, H, O+A), oldest first
 
 
 class Linear(eqx.Module):
@@ -65,7 +66,7 @@ class Nothing(eqx.Module):
     reads: ClassVar[Reads] = "nothing"
 
     def __call__(self, inputs: Inputs) -> Array:
-        return inputs.obs[:, :0]
+        return jnp.zeros((len(inputs.obs), 0))
 
 
 class RawContext(eqx.Module):
@@ -76,7 +77,6 @@ class RawContext(eqx.Module):
     half_range: tuple[float, ...] = eqx.field(static=True)
 
     def __call__(self, inputs: Inputs) -> Array:
-        assert inputs.context is not None
         return (inputs.context - jnp.asarray(self.centre)) / jnp.asarray(self.half_range)
 
 
@@ -96,7 +96,7 @@ class ContextEncoder(eqx.Module):
 
 
 class HistoryAdapter(eqx.Module):
-    """φ(h): a layer per time step, three convolutions over time (50 → 13 → 13 → 13), a layer on the flattened result."""
+    """φ(h): a layer per time step, three convolutions over time (50 → 13 → 13 → 13), a layer on what they give."""
 
     reads: ClassVar[Reads] = "history"
     embed: Linear
@@ -114,7 +114,6 @@ class HistoryAdapter(eqx.Module):
         self.out = Linear(length * FILTERS, latent, key=keys[-1])
 
     def __call__(self, inputs: Inputs) -> Array:
-        assert inputs.history is not None
         x = jax.nn.relu(self.embed(inputs.history))  # (B, H, Z)
         for layer, (kernel, stride) in zip(self.convolutions, CONVOLUTIONS, strict=True):
             x = jax.nn.relu(layer(windows(x, kernel, stride)))  # (B, ⌈H/stride⌉, FILTERS)

@@ -55,7 +55,9 @@ class Policy:
         single = obs.ndim == 1
         rows = obs[None] if single else obs
         if rows.ndim != 2 or rows.shape[1] != self.obs_size:
-            raise UserError(f"The policy expects observations of {self.obs_size} numbers, got an array of shape {obs.shape}.")
+            raise UserError(
+                f"The policy expects observations of {self.obs_size} numbers, got an array of shape {obs.shape}."
+            )
         if single and context is not None:
             context = np.asarray(context)[None]
         action = self.scale(self.choose(rows, context, key))
@@ -67,7 +69,9 @@ class Policy:
             self.start(len(obs))
         assert self.history is not None
         if len(self.history.array) != len(obs):
-            raise UserError(f"The policy has acted for {len(self.history.array)} rows, now for {len(obs)}: call reset() first.")
+            raise UserError(
+                f"The policy has acted for {len(self.history.array)} rows, now for {len(obs)}: call reset() first."
+            )
         if self.reads == "context":
             if context is None:
                 raise UserError("This policy reads the true context (Oracle or an RMA expert): call act(obs, context).")

@@ -12,7 +12,7 @@ The newest `capacity // lanes` rows before `head` may be sampled (closing rows t
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,18 +23,21 @@ CLOSING = -1  # the position of a row that holds only what followed the last ste
 THIS_AND_NEXT = np.array([[0], [1]])
 
 
+Values = Any  # NumPy arrays here, traced JAX arrays inside an update; histories are None unless asked for
+
+
 class Batch(NamedTuple):
     """Transitions over k steps, float32, with the leading axes that `sample` was asked for."""
 
-    obs: np.ndarray
-    action: np.ndarray
-    reward: np.ndarray  # sum_{j<k} gamma^j r_{t+j}
-    discount: np.ndarray  # gamma^k; 0 if the k-th step terminated
-    next_obs: np.ndarray  # at t+k
-    context: np.ndarray
-    next_context: np.ndarray
-    history: np.ndarray | None
-    next_history: np.ndarray | None
+    obs: Values
+    action: Values
+    reward: Values  # sum_{j<k} gamma^j r_{t+j}
+    discount: Values  # gamma^k; 0 if the k-th step terminated
+    next_obs: Values  # at t+k
+    context: Values
+    next_context: Values
+    history: Values
+    next_history: Values
 
 
 class Replay:

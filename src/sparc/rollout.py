@@ -74,16 +74,22 @@ class Collector:
         expected = (self.venv.num_envs, *(self.venv.single_observation_space.shape or ()))
         contexts = self.venv.contexts if contexts is None else contexts
         if np.shape(obs) != expected:
-            raise RunFailure(self.complaint(f"returned observations of shape {np.shape(obs)} from {what}, not {expected}", contexts))
+            raise RunFailure(
+                self.complaint(f"returned observations of shape {np.shape(obs)} from {what}, not {expected}", contexts)
+            )
         finite = np.isfinite(obs).all(axis=1)
         if not finite.all():
-            raise RunFailure(self.complaint(f"returned NaN or infinity in an observation from {what}", contexts, finite))
+            raise RunFailure(
+                self.complaint(f"returned NaN or infinity in an observation from {what}", contexts, finite)
+            )
         return np.asarray(obs, np.float32)
 
     def checked_reward(self, reward: np.ndarray, contexts: np.ndarray) -> np.ndarray:
         """Give the rewards, or say which environment went wrong and where."""
         if np.shape(reward) != (self.venv.num_envs,):
-            raise RunFailure(self.complaint(f"returned rewards of shape {np.shape(reward)}, not {(self.venv.num_envs,)}", contexts))
+            raise RunFailure(
+                self.complaint(f"returned rewards of shape {np.shape(reward)}, not {(self.venv.num_envs,)}", contexts)
+            )
         if not (finite := np.isfinite(reward)).all():
             raise RunFailure(self.complaint("returned NaN or infinity as a reward", contexts, finite))
         return reward
@@ -93,7 +99,8 @@ class Collector:
         rows = contexts if fine is None else contexts[~fine]
         names = self.venv.context_space.names
         where = "; ".join(", ".join(f"{n}={v:.6g}" for n, v in zip(names, row, strict=True)) for row in rows[:3])
-        return f"{self.name} {what} at environment step {self.steps}, context {where}. The run can be resumed from its last checkpoint."
+        at = f"at environment step {self.steps}, context {where}"
+        return f"{self.name} {what} {at}. The run can be resumed from its last checkpoint."
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Give all that collecting depends on, as arrays."""
@@ -109,7 +116,9 @@ class Collector:
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Go on where get_state was called."""
-        self.venv.set_state({name.removeprefix("env."): array for name, array in state.items() if name.startswith("env.")})
+        self.venv.set_state(
+            {name.removeprefix("env."): array for name, array in state.items() if name.startswith("env.")}
+        )
         self.obs, self.returns = state["obs"], state["returns"].copy()
         self.recent = deque(state["recent"].tolist(), maxlen=RECENT_EPISODES)
         self.steps, self.episodes = (int(count) for count in state["counts"])

@@ -1,7 +1,7 @@
 """The run directory: its layout, its lock, its manifest and its metrics.
 
-    runs/<env>/<method>/seed<k>-<utc>/
-      config.yaml  manifest.json  metrics.jsonl  tensorboard/  replay/  checkpoints/<updates>/  evaluations/
+runs/<env>/<method>/seed<k>-<utc>/
+  config.yaml  manifest.json  metrics.jsonl  tensorboard/  replay/  checkpoints/<updates>/  evaluations/
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class Run:
     def extend(self, updates: int) -> None:
         """Set a higher number of updates to go on to."""
         if updates < self.config.updates:
-            raise UserError(f"--updates {updates} is less than the run's own {self.config.updates}: a run can only be extended.")
+            raise UserError(
+                f"--updates {updates} is less than the run's own {self.config.updates}: a run can only be extended."
+            )
         self.write_config(dataclasses.replace(self.config, updates=updates))
 
     def lock(self) -> None:
@@ -84,7 +86,9 @@ class Run:
         except OSError:
             owner = os.read(descriptor, 20).decode() or "unknown"
             os.close(descriptor)
-            raise UserError(f"{self.path} is in use by process {owner}: stop it first, or choose another --run-dir.") from None
+            raise UserError(
+                f"{self.path} is in use by process {owner}: stop it first, or choose another --run-dir."
+            ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         self._lock = descriptor
@@ -122,7 +126,9 @@ class Run:
                 if isinstance(value, float):
                     self._board.add_scalar(f"{record['kind']}/{name}", value, record["updates"])
         except OSError as error:
-            raise RunFailure(f"Cannot write {self.metrics}: {error.strerror}. Make room, then `sparc resume {self.path}`.") from error
+            raise RunFailure(
+                f"Cannot write {self.metrics}: {error.strerror}. Make room, then `sparc resume {self.path}`."
+            ) from error
 
     def records(self) -> list[dict[str, Any]]:
         """Read metrics.jsonl, without a last line that a kill cut short."""

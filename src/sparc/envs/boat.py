@@ -19,7 +19,7 @@ DT = 1.0  # s
 SPEED = 2.0  # m/s per axis through the water, at full action
 REACH = 3.0  # m: where an episode begins, per axis
 LIMIT = 10.0  # m: the boat never gets further away than this, per axis
-TOLERANCE = 1.0  # m: the distance at which the reward has fallen to 1/e
+TOLERANCE = 1.25  # m: the distance at which the reward has fallen to 1/e
 EPISODE_STEPS = 100
 
 CURRENT = ContextSpace.box(x=("m/s", (-0.5, 0.5), (-1.0, 1.0)), y=("m/s", (-0.5, 0.5), (-1.0, 1.0)))

@@ -263,5 +263,5 @@ def register() -> None:
             make=partial(make_wind, robot),
             make_vector=partial(WindVectorEnv, robot),
             max_episode_steps=EPISODE_STEPS,
-            summary=f"Gymnasium's {id.removeprefix('Wind')} with a constant unknown force on every body",
+            summary=f"{id.removeprefix('Wind')} in an unknown wind",
         )

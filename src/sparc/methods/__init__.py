@@ -12,11 +12,26 @@ if TYPE_CHECKING:
 
 # name: (module, class, what it reads at test time, in a sentence)
 METHODS = {
-    "sparc": ("sparc", "Sparc", "o, h", "one phase: the expert learns with the context, the adapter guesses it from history"),
+    "sparc": (
+        "sparc",
+        "Sparc",
+        "o, h",
+        "one phase: the expert learns with the context, the adapter guesses it from history",
+    ),
     "rma": ("rma", "Rma", "o, h", "two phases: first the expert, then the adapter against the frozen expert"),
     "only-obs": ("only_obs", "OnlyObs", "o", "no context, no history"),
-    "history-input": ("history_input", "HistoryInput", "o, h", "the history as a plain input, learned by reinforcement"),
-    "oracle": ("oracle", "Oracle", "o, c", "the true context as input, also at test time: a reference, not a contender"),
+    "history-input": (
+        "history_input",
+        "HistoryInput",
+        "o, h",
+        "the history as a plain input, learned by reinforcement",
+    ),
+    "oracle": (
+        "oracle",
+        "Oracle",
+        "o, c",
+        "the true context as input, also at test time: a reference, not a contender",
+    ),
 }
 
 

@@ -124,7 +124,7 @@ class QrSac:
 
         encoder = self.encoder(keys[0])
         critics = critic(keys[2], keys[3]), critic(keys[4], keys[5])
-        parts = {
+        parts: dict[str, Any] = {
             "expert": Actor(trunk(spec.obs_size, encoder, 2 * spec.action_size, keys[1]), encoder),
             "adapter": self.history_adapter(keys[6]) if self.has_adapter else None,
             "critics": critics,
@@ -135,9 +135,7 @@ class QrSac:
 
     # Mathematics
 
-    def descend(
-        self, state: State, part: str, loss: Callable[[Any], tuple[Array, Metrics]]
-    ) -> tuple[State, Metrics]:
+    def descend(self, state: State, part: str, loss: Callable[[Any], tuple[Array, Metrics]]) -> tuple[State, Metrics]:
         """Take one optimiser step on one part of the state; `loss` maps that part to (loss, metrics)."""
         value = getattr(state, part)
         gradient, metrics = jax.grad(loss, has_aux=True)(value)
@@ -157,7 +155,8 @@ class QrSac:
         target = losses.soft_target(batch.reward, batch.discount, next_quantiles, next_log_prob, temperature)
 
         def critic_loss(critics: tuple[Critic, Critic]) -> tuple[Array, Metrics]:
-            loss = sum(losses.quantile_huber(critic(now, batch.action), target) for critic in critics)
+            first, second = (losses.quantile_huber(critic(now, batch.action), target) for critic in critics)
+            loss = first + second
             return loss, {"critic_loss": loss, "q_target": jnp.mean(target)}
 
         state, metrics = self.descend(state, "critics", critic_loss)

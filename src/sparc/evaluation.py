@@ -17,8 +17,9 @@ from sparc.envs import get_env, make_vector_env
 from sparc.envs.contextual import ContextualVectorEnv
 from sparc.errors import RunFailure
 from sparc.policy import Policy
+from sparc.runs import Run
 
-Progress = Callable[[int, int], None]  # steps done, steps at most
+ProgressCall = Callable[[int, int], None]  # steps done, steps at most
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Evaluation:
     terminated: np.ndarray  # (R,) bool: ended before its time
 
     def cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Average over episodes: the distinct contexts (M, C) in order, whether each is IND, their mean returns (M,)."""
+        """Average over episodes: the distinct contexts (M, C), whether each is IND, their mean returns (M,)."""
         _, first, inverse = np.unique(self.contexts, axis=0, return_index=True, return_inverse=True)
         means = np.bincount(inverse, weights=self.returns) / np.bincount(inverse)
         order = np.argsort(first)
@@ -58,18 +59,27 @@ class Evaluation:
 
     def write_csv(self, path: Path) -> None:
         """Write one row per context and episode."""
-        with path.open("w", newline="") as file:
+        beside = path.with_name(f".{path.name}")
+        with beside.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow([*self.names, "region", "episode", "return", "length", "terminated"])
             for row in range(len(self.returns)):
                 region = "ind" if self.ind[row] else "ood"
                 context = [float(value) for value in self.contexts[row]]
-                numbers = [int(self.episode[row]), float(self.returns[row]), int(self.lengths[row]), int(self.terminated[row])]
+                numbers = [
+                    int(self.episode[row]),
+                    float(self.returns[row]),
+                    int(self.lengths[row]),
+                    int(self.terminated[row]),
+                ]
                 writer.writerow([*context, region, *numbers])
+        beside.replace(path)
 
     def write_json(self, path: Path, **about: Any) -> None:
         """Write the summary with what it was made from."""
-        path.write_text(json.dumps(about | {"summary": self.summary()}, indent=1) + "\n")
+        beside = path.with_name(f".{path.name}")
+        beside.write_text(json.dumps(about | {"summary": self.summary()}, indent=1) + "\n")
+        beside.replace(path)
 
 
 def evaluate(
@@ -79,7 +89,7 @@ def evaluate(
     episodes: int = 1,
     seed: int = 0,
     threads: int | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCall | None = None,
     **env_options: Any,
 ) -> Evaluation:
     """Run the policy without noise in every context, all of them side by side, on all cores unless told otherwise."""
@@ -98,12 +108,16 @@ def evaluate(
         limit = get_env(env).max_episode_steps or 0 if isinstance(env, str) else 0
         while alive.any():
             # rows whose episode is over are stepped on unseen, until the last one ends
-            action = policy.act(np.where(alive[:, None], obs, 0.0), venv.contexts if policy.reads == "context" else None)
+            action = policy.act(
+                np.where(alive[:, None], obs, 0.0), venv.contexts if policy.reads == "context" else None
+            )
             obs, reward, terminated, truncated, _ = venv.step(action)
             bad = alive & ~(np.isfinite(reward) & np.isfinite(obs).all(axis=1))
             if bad.any():
                 where = dict(zip(venv.context_space.names, rows[bad][0].tolist(), strict=True))
-                raise RunFailure(f"{env} returned NaN or infinity at step {int(lengths.max())} with the context {where}.")
+                raise RunFailure(
+                    f"{env} returned NaN or infinity at step {int(lengths.max())} with the context {where}."
+                )
             returns[alive] += reward[alive]
             lengths[alive] += 1
             died |= alive & terminated
@@ -122,3 +136,24 @@ def evaluate(
 def contexts_of(env: str | ContextualVectorEnv) -> ContextSpace:
     """Find the context space of an environment or of its id."""
     return get_env(env).context_space if isinstance(env, str) else env.context_space
+
+
+def evaluate_run(
+    run: Run, grid: int, episodes: int, which: str, progress: ProgressCall | None
+) -> tuple[Evaluation, Path]:
+    """Evaluate a run's checkpoint on the grid; write rows, summary and picture; give the files' common stem."""
+    from sparc.figures import heatmap
+    from sparc.training import choose, load
+
+    number = choose(run, which)
+    env, space = run.config.env, get_env(run.config.env).context_space
+    policy = load(run.path, number)
+    evaluation = evaluate(policy, env, space.grid(grid), episodes, progress=progress, **run.config.env_options)
+    stem = run.evaluations / f"{number}-grid{grid}"
+    run.evaluations.mkdir(exist_ok=True)
+    about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number,
+             "grid": grid, "episodes": episodes, "reads": policy.reads}  # fmt: skip
+    evaluation.write_csv(stem.with_suffix(".csv"))
+    heatmap({f"{run.config.method}, {env}, {number:,} updates": evaluation}, space, run.evaluations / "heatmap.png")
+    evaluation.write_json(stem.with_suffix(".json"), **about)  # last: where it is, the rest is whole
+    return evaluation, stem

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium import spaces
 
 from sparc import checkpoint, select
 from sparc.config import Config, make_config
@@ -20,7 +21,7 @@ from sparc.contexts import ContextSpace
 from sparc.envs import get_env, make_vector_env
 from sparc.envs.contextual import ContextualVectorEnv
 from sparc.errors import RunFailure, UserError
-from sparc.evaluate import evaluate
+from sparc.evaluation import evaluate
 from sparc.methods import get_method
 from sparc.methods.qr_sac import QrSac, Spec, State, scan_updates
 from sparc.policy import Policy
@@ -142,8 +143,8 @@ class Trainer:
         metrics = {name: float(value) for name, value in means.items()}
         if bad := [name for name, value in metrics.items() if not np.isfinite(value)]:
             raise RunFailure(
-                f"{', '.join(bad)} became NaN or infinite before update {self.updates}: lower learning_rate or scale the rewards; "
-                f"the run can be resumed from its last checkpoint."
+                f"{', '.join(bad)} became NaN or infinite before update {self.updates}: lower learning_rate or scale "
+                f"the rewards; the run can be resumed from its last checkpoint."
             )
         return metrics
 
@@ -181,7 +182,12 @@ class Trainer:
         """Run the predetermined IND settings and remember their returns."""
         space: ContextSpace = self.venv.context_space
         rows = evaluate(
-            self.make_policy(), self.config.env, space.settings, seed=EVALUATION_SEED, threads=1, **self.config.env_options
+            self.make_policy(),
+            self.config.env,
+            space.settings,
+            seed=EVALUATION_SEED,
+            threads=1,
+            **self.config.env_options,
         )
         self.scores[self.updates] = rows.returns.tolist()
         record = {f"return_{i}": float(value) for i, value in enumerate(rows.returns)}
@@ -237,7 +243,7 @@ class Trainer:
                 continue
             self.updates = number
             self.expert_from = meta["expert_from"]
-            self.scores = {int(row[0]): row[1:] for row in meta["scores"]}
+            self.scores = checkpoint.load_scores(meta)
             self.set_phase(meta["phase"])
             self.state = self.restored_state(arrays)
             self.collector.set_state(checkpoint.section(arrays, "collector."))
@@ -300,7 +306,7 @@ def choose(run: Run, which: str | int) -> int:
     if which not in ("best", "last"):
         raise UserError(f"The checkpoint must be best, last or a number of updates, not '{which}'.")
     if which == "best":
-        scores = {int(row[0]): row[1:] for row in checkpoint.load_meta(run.checkpoints / str(there[-1]))["scores"]}
+        scores = checkpoint.load_scores(checkpoint.load_meta(run.checkpoints / str(there[-1])))
         found = select.best({number: score for number, score in scores.items() if number in there})
         if found is not None:
             return found
@@ -309,18 +315,25 @@ def choose(run: Run, which: str | int) -> int:
 
 def wrap(method: QrSac, state: State, venv: ContextualVectorEnv, config: Config) -> Policy:
     """Put a method's policy into a Policy for this environment."""
-    return Policy(method.policy(state), venv.single_observation_space, venv.single_action_space, config.history_length)
+    return Policy(method.policy(state), *boxes(venv), config.history_length)
 
 
 def make_spec(venv: ContextualVectorEnv) -> Spec:
     """Take an environment's sizes and scales."""
-    space = venv.context_space
+    observation, action = boxes(venv)
     return Spec(
-        obs_size=venv.single_observation_space.shape[0],
-        action_size=venv.single_action_space.shape[0],
-        context_centre=tuple(float(value) for value in space.centre),
-        context_half_range=tuple(float(value) for value in space.half_range),
+        obs_size=observation.shape[0],
+        action_size=action.shape[0],
+        context_centre=tuple(float(value) for value in venv.context_space.centre),
+        context_half_range=tuple(float(value) for value in venv.context_space.half_range),
     )
+
+
+def boxes(venv: ContextualVectorEnv) -> tuple[spaces.Box, spaces.Box]:
+    """Give the observation and the action space of one environment, which refuse to be anything but boxes."""
+    observation, action = venv.single_observation_space, venv.single_action_space
+    assert isinstance(observation, spaces.Box) and isinstance(action, spaces.Box)
+    return observation, action
 
 
 def replay_margin(config: Config) -> int:

@@ -1,0 +1,7 @@
+"""`python -m sparc` is `sparc`."""
+
+import sys
+
+from sparc.cli import main
+
+sys.exit(main())

@@ -1,0 +1,264 @@
+"""Speed, measured on one core beside the same core's matrix-product rate; each bench gives one dictionary."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sparc.errors import RunFailure
+
+SECONDS = 4.0  # of measuring per figure
+ONE_CORE = ("learner", "train", "rollout", "replay", "policy")
+ALONE = "SPARC_BENCH_CHILD"  # set in the process that measures
+
+
+def run(what: str, env: str, method: str) -> str:
+    """Measure in a fresh process on one core (evaluate: on all), whose libraries have not started threads yet."""
+    import json
+
+    if os.environ.get(ALONE):
+        return json.dumps(BENCHES[what](env, method) | {"bench": what, "env": env, "machine": machine()}, indent=1)
+    environment = os.environ | {ALONE: "1"}
+    if what in ONE_CORE:
+        environment |= {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    command = [sys.executable, "-m", "sparc", "bench", what, "--env", env, "--method", method]
+    pin = (lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})) if what in ONE_CORE else None
+    # nothing has started threads in this process: pinning between fork and exec is safe
+    child = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=pin, check=False)
+    if child.returncode:
+        raise RunFailure(f"the bench '{what}' failed, see above.")
+    return child.stdout.rstrip()
+
+
+def machine() -> dict[str, Any]:
+    """Name what was measured on."""
+    from sparc.runs import session
+
+    described = session(0)
+    return {**described["machine"], "jax": described["versions"]["jax"], "mujoco": described["versions"]["mujoco"]}
+
+
+def rate(call: Callable[[], Any], seconds: float = SECONDS) -> float:
+    """Call again and again, give the calls per second of the best of several stretches: the least disturbed one."""
+    call()
+    best, end = 0.0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        began, calls = time.perf_counter(), 0
+        while (elapsed := time.perf_counter() - began) < seconds / 8:
+            call()
+            calls += 1
+        best = max(best, calls / elapsed)
+    return best
+
+
+# Matrix products
+
+
+def products(method: Any, batch: Any) -> Counter[tuple[int, int, int]]:
+    """Count the matrix products (m, k, n) of one update, by tracing it."""
+    import jax
+
+    state = jax.eval_shape(method.init, jax.random.key(0))
+    first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), batch)
+    traced = jax.make_jaxpr(method.update)(state, first, jax.random.key(0))
+    found: Counter[tuple[int, int, int]] = Counter()
+
+    def walk(jaxpr: Any) -> None:
+        for equation in jaxpr.eqns:
+            if equation.primitive.name == "dot_general":
+                (contract, _), _ = equation.params["dimension_numbers"]
+                left, out = equation.invars[0].aval, equation.outvars[0].aval
+                k = 1
+                for axis in contract:
+                    k *= left.shape[axis]
+                n = out.shape[-1]
+                found[(out.size // n, k, n)] += 1
+            for value in equation.params.values():
+                for inner in value if isinstance(value, tuple | list) else (value,):
+                    if hasattr(inner, "eqns") or hasattr(inner, "jaxpr"):
+                        walk(getattr(inner, "jaxpr", inner))
+
+    walk(traced.jaxpr)
+    return found
+
+
+def flops(found: Counter[tuple[int, int, int]]) -> int:
+    """Add up multiplications and additions."""
+    return sum(2 * m * k * n * times for (m, k, n), times in found.items())
+
+
+def sgemm_gflops(found: Counter[tuple[int, int, int]]) -> float:
+    """Measure NumPy's float32 products at the update's own shapes, weighted as the update uses them."""
+    import numpy as np
+
+    seconds = 0.0
+    for (m, k, n), times in found.items():
+        if 2 * m * k * n * times > 0.01 * flops(found):  # the shapes that matter
+            a, b, out = (np.ones(shape, np.float32) for shape in ((m, k), (k, n), (m, n)))
+            seconds += times / rate(lambda a=a, b=b, out=out: np.matmul(a, b, out=out), 0.4)  # type: ignore[misc]
+    counted = sum(2 * m * k * n * t for (m, k, n), t in found.items() if 2 * m * k * n * t > 0.01 * flops(found))
+    return counted / seconds / 1e9
+
+
+def figures(updates_per_s: float, found: Counter[tuple[int, int, int]], sgemm: float) -> dict[str, Any]:
+    """Put a speed beside the peak of the same run."""
+    gflops = updates_per_s * flops(found) / 1e9
+    return {
+        "updates_per_s": round(updates_per_s, 1),
+        "mflop_per_update": round(flops(found) / 1e6, 1),
+        "gflops": round(gflops, 1),
+        "sgemm_gflops": round(sgemm, 1),
+        "fraction_of_peak": round(gflops / sgemm, 3),
+    }
+
+
+# Benches
+
+
+def trainer(folder: str, env: str, method: str, **changes: Any) -> Any:
+    """Begin a run with the paper's networks, its replay warmed up."""
+    from sparc.config import make_config
+    from sparc.runs import Run
+    from sparc.training import Trainer
+
+    config = make_config({"method": method, "env": env, "random_steps": 5_000, **changes})
+    run = Run.create(config, Path(folder) / "run")
+    made = Trainer(run, lambda record: None)
+    while made.replay.size < config.random_steps:
+        made.collect(random=True)
+    return made
+
+
+def bench_learner(env: str, method: str) -> dict[str, Any]:
+    """Updates alone, on a batch that is already there."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = trainer(folder, env, method)
+        config, learner = made.config, made.method
+        batch = made.replay.sample(
+            np.random.default_rng(0), (config.chunk, config.batch_size),
+            history=learner.wants_history, next_history=learner.wants_next_history,
+        )  # fmt: skip
+        found = products(learner, batch)
+        before = sgemm_gflops(found)
+
+        def chunk() -> None:
+            made.state, _ = made.scan(made.state, batch, made.key, jnp.int32(0))
+            jax.block_until_ready(made.state)
+
+        speed = rate(chunk) * config.chunk
+        return figures(speed, found, max(before, sgemm_gflops(found)))
+
+
+def bench_train(env: str, method: str) -> dict[str, Any]:
+    """The whole loop: environment steps, acting, replay, sampling, updates."""
+    import numpy as np
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = trainer(folder, env, method)
+        config, learner = made.config, made.method
+        batch = made.replay.sample(
+            np.random.default_rng(0), (config.chunk, config.batch_size),
+            history=learner.wants_history, next_history=learner.wants_next_history,
+        )  # fmt: skip
+        found = products(learner, batch)
+        before = sgemm_gflops(found)
+
+        def chunk() -> None:
+            made.collect(random=False)
+            made.learn()
+
+        speed = rate(chunk, 2 * SECONDS) * config.chunk
+        result = figures(speed, found, max(before, sgemm_gflops(found)))
+        return result | {"env_steps_per_s": round(speed * config.steps_per_update, 1)}
+
+
+def bench_rollout(env: str, method: str) -> dict[str, Any]:
+    """Environment steps per second: the simulation alone, and with the policy acting and the replay filling."""
+    import numpy as np
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = trainer(folder, env, method)
+        venv, vector_steps = made.venv, made.config.chunk // made.config.num_envs
+        action = np.zeros(venv.action_space.shape, np.float32)
+
+        def step() -> None:
+            _, _, terminated, truncated, _ = venv.step(action)
+            if (ended := terminated | truncated).any():
+                venv.reset(options={"reset_mask": ended})
+
+        made.collector.policy.actor = made.method.rollout_policy(made.state)
+        acting = rate(lambda: made.collect(random=False)) * vector_steps * venv.num_envs
+        return {
+            "num_envs": venv.num_envs,
+            "env_steps_per_s": round(rate(step) * venv.num_envs, 1),
+            "env_steps_per_s_with_policy": round(acting, 1),
+        }
+
+
+def bench_replay(env: str, method: str) -> dict[str, Any]:
+    """Bytes per step, and the time to store and to draw."""
+    import numpy as np
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = trainer(folder, env, method)
+        config, replay = made.config, made.replay
+        rng = np.random.default_rng(0)
+        size = sum(file.stat().st_size for file in (Path(folder) / "run" / "replay").iterdir())
+        draws = rate(lambda: replay.sample(rng, (config.chunk, config.batch_size), history=True, next_history=False))
+        return {
+            "bytes_per_step": replay.bytes_per_step,
+            "file_bytes_per_step_of_capacity": round(size / config.replay_capacity, 1),
+            "history_length": config.history_length,
+            "sample_ms_per_update": round(1e3 / draws / config.chunk, 4),
+        }
+
+
+def bench_policy(env: str, method: str) -> dict[str, Any]:
+    """The time from one observation to one action, history kept."""
+    import numpy as np
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = trainer(folder, env, method)
+        policy = made.make_policy()
+        obs, context = np.zeros(policy.obs_size, np.float32), np.zeros(made.venv.context_space.size, np.float32)
+        extra = (context,) if policy.reads == "context" else ()
+        return {"microseconds_per_action": round(1e6 / rate(lambda: policy.act(obs, *extra)), 1)}
+
+
+def bench_evaluate(env: str, method: str) -> dict[str, Any]:
+    """The full grid on all cores, with an untrained policy."""
+    from sparc.evaluation import evaluate
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = trainer(folder, env, method)
+        contexts = made.venv.context_space.grid(21)
+        began = time.perf_counter()
+        rows = evaluate(made.make_policy(), env, contexts)
+        seconds = time.perf_counter() - began
+        return {
+            "seconds": round(seconds, 2),
+            "cells": len(contexts),
+            "env_steps": int(rows.lengths.sum()),
+            "cores": os.cpu_count(),
+        }
+
+
+BENCHES: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "learner": bench_learner,
+    "train": bench_train,
+    "rollout": bench_rollout,
+    "replay": bench_replay,
+    "policy": bench_policy,
+    "evaluate": bench_evaluate,
+}

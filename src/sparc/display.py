@@ -1,0 +1,147 @@
+"""What a person sees in the terminal: progress bars and tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from sparc.envs import EnvEntry
+from sparc.evaluation import Evaluation, ProgressCall
+from sparc.methods import METHODS
+from sparc.runs import Run
+
+SHOWN_LOSSES = {"critic_loss": "critic", "actor_loss": "actor", "adapter_loss": "adapter"}
+
+
+class TrainingBar:
+    """Live on a terminal; elsewhere one line per evaluation."""
+
+    def __init__(self, run: Run):
+        self.config = run.config
+        self.console = Console(stderr=True)
+        self.last_score: float | None = None
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("[cyan]{task.fields[speed]}"),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+
+    def __enter__(self) -> TrainingBar:
+        self.bar.start()
+        self.task = self.bar.add_task(
+            f"{self.config.method} · {self.config.env}",
+            total=self.config.updates,
+            speed="",
+            numbers="loading JAX, making environments",
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def report(self, record: dict[str, Any]) -> None:
+        """Take a record of the training loop."""
+        if "note" in record:
+            self.console.print(record["note"], style="yellow")
+            return
+        parts = [f"env {record['env_steps']:,}"]
+        if record["updates"] == 0:
+            parts.append("random actions")
+        if record["episode_return"] is not None:
+            parts.append(f"return {record['episode_return']:,.1f}")
+        if record["evaluation"] is not None:
+            parts.append(f"IND eval {record['evaluation']:,.1f}")
+        parts += [f"{short} {record[name]:.3g}" for name, short in SHOWN_LOSSES.items() if name in record]
+        phase = "" if record["phase"] == "train" else f" ({record['phase']})"
+        self.bar.update(
+            self.task,
+            completed=record["updates"],
+            total=record["total"],
+            description=f"{self.config.method}{phase} · {self.config.env}",
+            speed=f"{record['updates_per_s']:.0f}/s",
+            numbers=" · ".join(parts),
+        )
+        if not self.console.is_terminal and record["evaluation"] != self.last_score:
+            self.last_score = record["evaluation"]
+            print(f"{record['updates']}/{record['total']} updates, {' · '.join(parts)}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def step_bar(title: str) -> Iterator[ProgressCall]:
+    """Show how many of an episode's steps are done."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("steps"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, most: bar.update(task, completed=done, total=most or None)
+
+
+def summary_table(
+    evaluations: Mapping[str, Evaluation], title: str, reference: Mapping[str, str] | None = None
+) -> None:
+    """Print IND and OOD returns, mean ± standard deviation over the contexts, and a further column by name."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("method")
+    for region in ("IND", "OOD"):
+        table.add_column(f"{region} return", justify="right")
+        table.add_column("min … max", justify="right", style="dim")
+    if reference:
+        table.add_column("OOD, Oracle = 100 %", justify="right")
+    for name, evaluation in evaluations.items():
+        cells = []
+        summary = evaluation.summary()
+        for region in ("ind", "ood"):
+            part = summary.get(region)
+            cells += (
+                [f"{part['mean']:,.2f} ± {part['std']:,.2f}", f"{part['min']:,.1f} … {part['max']:,.1f}"]
+                if part
+                else ["–", "–"]
+            )
+        table.add_row(name, *cells, *([reference[name]] if reference else []))
+    Console().print(table)
+    counts = {region: part["contexts"] for region, part in next(iter(evaluations.values())).summary().items()}
+    spread = " and ".join(f"{count} {region.upper()}" for region, count in counts.items())
+    print(f"mean ± standard deviation over {spread} contexts")
+
+
+def environment_table(entries: Mapping[str, EnvEntry]) -> None:
+    """Print ids with context names, units, training and test ranges."""
+    table = Table()
+    for column in ("environment", "context", "unit", "training", "test", "what it is"):
+        table.add_column(column, no_wrap=column != "what it is")
+    for entry in entries.values():
+        space = entry.context_space
+        for i, (name, unit) in enumerate(zip(space.names, space.units, strict=True)):
+            ranges = [f"{region.low[i]:g} … {region.high[i]:g}" for region in (space.train, space.test)]
+            table.add_row("" if i else entry.id, name, unit, *ranges, "" if i else entry.summary)
+    Console().print(table)
+
+
+def method_table() -> None:
+    """Print the methods and what they read at test time."""
+    table = Table()
+    for column in ("method", "reads at test time", "what it is"):
+        table.add_column(column)
+    for name, (_, _, reads, summary) in METHODS.items():
+        table.add_row(name, reads, summary)
+    Console().print(table)
