@@ -29,12 +29,13 @@ from sparc.nets import (
 )
 
 KEY = jax.random.key(0)
+RNG = np.random.default_rng(0)
 UNSCALED = RawContext((0.0, 0.0), (1.0, 1.0))
 
 
 def shapes(make: Callable[[jax.Array], Any]) -> Any:
     """Build a network without allocating it."""
-    return jax.eval_shape(make, KEY)
+    return jax.eval_shape(lambda: make(np.random.default_rng(0)))
 
 
 def filled(make: Callable[[jax.Array], Any], seed: int = 0) -> Any:
@@ -57,28 +58,28 @@ def fc(*sizes: int) -> int:
 )
 def test_parameter_counts_follow_the_papers_table(width: int, latent: int, obs: int, action: int, context: int) -> None:
     scale = RawContext((0.0,) * context, (1.0,) * context)
-    encoder = shapes(lambda key: ContextEncoder(scale, latent, key=key))
+    encoder = shapes(lambda rng: ContextEncoder(scale, latent, rng=rng))
     assert parameters(encoder) == fc(context, latent, latent)
-    actor = shapes(lambda key: Actor(Trunk(obs, latent, width, 2 * action, key=key), encoder))
+    actor = shapes(lambda rng: Actor(Trunk(obs, latent, width, 2 * action, rng=rng), encoder))
     decision = fc(width + latent, width, width)  # 2112 = 2048 + 64 inputs in the table
     assert parameters(actor) == fc(obs, width, width) + fc(context, latent, latent) + decision + fc(width, 2 * action)
-    critic = shapes(lambda key: Critic(Trunk(obs + action, latent, width, 32, key=key), encoder))
+    critic = shapes(lambda rng: Critic(Trunk(obs + action, latent, width, 32, rng=rng), encoder))
     expected = fc(obs + action, width, width) + fc(context, latent, latent) + decision + fc(width, 32)
     assert parameters(critic) == expected
-    adapter = shapes(lambda key: HistoryAdapter(obs + action, 50, latent, key=key))
+    adapter = shapes(lambda rng: HistoryAdapter(obs + action, 50, latent, rng=rng))
     convolutions = fc(8 * latent, 32) + fc(5 * 32, 32) + fc(5 * 32, 32)  # a kernel sees all channels of its steps
     assert parameters(adapter) == fc(obs + action, latent) + convolutions + fc(416, latent)
 
 
 def test_parameter_counts_for_half_cheetah_by_hand() -> None:
     # 17·256+256 + 256·256+256 + 2·32+32 + 32·32+32 + 288·256+256 + 256·256+256 + 256·12+12
-    expert = shapes(lambda key: Actor(Trunk(17, 32, 256, 12, key=key), ContextEncoder(UNSCALED, 32, key=key)))
+    expert = shapes(lambda rng: Actor(Trunk(17, 32, 256, 12, rng=rng), ContextEncoder(UNSCALED, 32, rng=rng)))
     assert parameters(expert) == 4608 + 65792 + 96 + 1056 + 73984 + 65792 + 3084 == 214_412
     # 23·32+32 + (8·32)·32+32 + 2 · ((5·32)·32+32) + 416·32+32
-    adapter = shapes(lambda key: HistoryAdapter(23, 50, 32, key=key))
+    adapter = shapes(lambda rng: HistoryAdapter(23, 50, 32, rng=rng))
     assert parameters(adapter) == 768 + 8224 + 2 * 5152 + 13344 == 32_640
     # 23·256+256 + 256·256+256 + 96 + 1056 + 288·256+256 + 256·256+256 + 256·32+32
-    critic = shapes(lambda key: Critic(Trunk(23, 32, 256, 32, key=key), ContextEncoder(UNSCALED, 32, key=key)))
+    critic = shapes(lambda rng: Critic(Trunk(23, 32, 256, 32, rng=rng), ContextEncoder(UNSCALED, 32, rng=rng)))
     assert parameters(critic) == 6144 + 65792 + 96 + 1056 + 73984 + 65792 + 8224 == 221_088
 
 
@@ -91,15 +92,15 @@ def test_the_adapters_time_axis_is_50_13_13_13() -> None:
         assert cut.shape[2] == 2 * kernel
         lengths.append(length)
     assert lengths == [50, 13, 13, 13]
-    assert shapes(lambda key: HistoryAdapter(23, 50, 32, key=key)).out.weight.shape == (416, 32)
+    assert shapes(lambda rng: HistoryAdapter(23, 50, 32, rng=rng)).out.weight.shape == (416, 32)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 49, 51, 200])
 def test_any_history_length_works(length: int) -> None:
-    def latent(key: jax.Array) -> jax.Array:
-        return HistoryAdapter(5, length, 4, key=key)(Inputs(jnp.zeros((3, 3)), history=jnp.zeros((3, length, 5))))
+    def latent(rng: np.random.Generator) -> jax.Array:
+        return HistoryAdapter(5, length, 4, rng=rng)(Inputs(jnp.zeros((3, 3)), history=jnp.zeros((3, length, 5))))
 
-    assert jax.eval_shape(latent, KEY).shape == (3, 4)
+    assert jax.eval_shape(lambda: latent(np.random.default_rng(0))).shape == (3, 4)
 
 
 @pytest.mark.parametrize(("length", "kernel", "stride"), [(50, 8, 4), (13, 5, 1), (1, 8, 4), (7, 8, 4), (2, 5, 1)])
@@ -124,7 +125,7 @@ def test_windows_are_those_of_an_edge_padded_convolution(length: int, kernel: in
 
 
 def test_the_adapter_is_its_layers_in_the_papers_order() -> None:
-    phi = filled(lambda key: HistoryAdapter(3, 6, 2, key=key))
+    phi = filled(lambda rng: HistoryAdapter(3, 6, 2, rng=rng))
     history = np.random.default_rng(1).normal(size=(2, 6, 3)).astype(np.float32)
 
     def layer(linear: Linear, x: np.ndarray) -> np.ndarray:
@@ -147,11 +148,11 @@ def test_a_reviving_relu_is_a_relu_that_can_come_on_again() -> None:
 
 
 def test_linear_begins_within_one_over_the_root_of_its_inputs() -> None:
-    linear = Linear(16, 64, key=KEY)
+    linear = Linear(16, 64, rng=RNG)
     for array in (linear.weight, linear.bias):
         assert 0.2 < float(jnp.abs(array).max()) <= 0.25
         assert float(array.min()) < 0 < float(array.max())
-    assert Linear(0, 3, key=KEY)(jnp.zeros((2, 0))).shape == (2, 3)
+    assert Linear(0, 3, rng=RNG)(jnp.zeros((2, 0))).shape == (2, 3)
 
 
 def test_contexts_are_scaled_by_the_training_region() -> None:
@@ -159,7 +160,7 @@ def test_contexts_are_scaled_by_the_training_region() -> None:
     contexts = jnp.array([[1.0, 10.0], [3.0, 5.0], [-3.0, 20.0]])  # the centre, a corner, outside
     inputs = Inputs(jnp.zeros((3, 1)), context=contexts)
     np.testing.assert_allclose(raw(inputs), [[0.0, 0.0], [1.0, -1.0], [-2.0, 2.0]])
-    psi = filled(lambda key: ContextEncoder(raw, 4, key=key))
+    psi = filled(lambda rng: ContextEncoder(raw, 4, rng=rng))
     assert psi(inputs).shape == (3, 4) and psi(inputs).any()
     np.testing.assert_array_equal(psi(inputs), psi.mlp(raw(inputs)))
 
@@ -172,9 +173,9 @@ def test_only_the_encoders_that_need_it_read_context_or_history() -> None:
 
 def test_mlp_ends_in_a_relu_and_a_trunk_does_not() -> None:
     x = jnp.linspace(-3, 3, 40).reshape(20, 2)
-    mlp = filled(lambda key: Mlp((2, 3, 3), key=key), seed=3)
+    mlp = filled(lambda rng: Mlp((2, 3, 3), rng=rng), seed=3)
     assert float(mlp(x).min()) == 0.0
-    trunk = filled(lambda key: Trunk(2, 1, 4, 2, key=key))
+    trunk = filled(lambda rng: Trunk(2, 1, 4, 2, rng=rng))
     shifted = eqx.tree_at(lambda t: t.head.bias, trunk, jnp.full(2, -1e3))
     assert float(shifted(x, jnp.zeros((20, 1))).max()) < 0  # quantiles and means may be negative
 

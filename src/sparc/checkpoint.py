@@ -38,9 +38,16 @@ def save(folder: Path, updates: int, arrays: Arrays, meta: Meta) -> Path:
         (beside / META).write_text(json.dumps({"sha256": digest(meta), "checkpoint": meta}, indent=1))
         for path in (beside / ARRAYS, beside / META, beside):
             sync(path)
-        remove(target)
-        beside.rename(target)
+        replaced = retire(target)
+        try:
+            beside.rename(target)
+        except OSError:
+            if replaced is not None:
+                replaced.rename(target)
+            raise
         sync(folder)
+        if replaced is not None:
+            shutil.rmtree(replaced, ignore_errors=True)
     except Exception as error:
         shutil.rmtree(beside, ignore_errors=True)
         if isinstance(error, OSError) or "os error" in str(error).lower():  # safetensors wraps it
@@ -70,9 +77,9 @@ def load_meta(checkpoint: Path) -> Meta:
     try:
         outer = json.loads((checkpoint / META).read_text())
         meta: Meta = outer["checkpoint"]
-        newer = meta["format"] > FORMAT
-        if not newer and digest(meta) != outer["sha256"]:
+        if digest(meta) != outer["sha256"]:  # of every format: a flipped bit must not pass for a newer sparc
             raise ValueError(f"the checksum of {META} is wrong")
+        newer = meta["format"] > FORMAT
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFailure(f"Checkpoint {checkpoint} is damaged: {error}.") from error
     if newer:
@@ -104,11 +111,17 @@ def prune(folder: Path, keep: set[int]) -> None:
 
 def remove(checkpoint: Path) -> None:
     """Delete a checkpoint; renamed first, so that none is ever half there under its name."""
-    if checkpoint.exists():
-        rubbish = checkpoint.with_name(f".{checkpoint.name}.old")
-        shutil.rmtree(rubbish, ignore_errors=True)
-        checkpoint.rename(rubbish)
-        shutil.rmtree(rubbish, ignore_errors=True)
+    if (retired := retire(checkpoint)) is not None:
+        shutil.rmtree(retired, ignore_errors=True)
+
+
+def retire(checkpoint: Path) -> Path | None:
+    """Take a checkpoint out of the count, if it is there, and give its new place."""
+    if not checkpoint.exists():
+        return None
+    retired = checkpoint.with_name(f".{checkpoint.name}.old")
+    shutil.rmtree(retired, ignore_errors=True)
+    return checkpoint.rename(retired)
 
 
 def flatten(tree: Any, prefix: str) -> Arrays:

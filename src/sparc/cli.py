@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -36,6 +38,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Name the command whose help has the answer."""
         raise UserError(f"{message}. See `{self.prog} --help`.")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            raise UserError(
+                f"'{value}' is none of {', '.join(choices)}.{nearest(value, choices)} See `{self.prog} --help`."
+            )
 
 
 def make_parser() -> tuple[Parser, dict[str, Parser]]:
@@ -97,7 +106,9 @@ def add_field(group: Any, name: str, field: dataclasses.Field[Any]) -> None:
     """Make a config field an option; its value is checked by the config itself."""
     option, help = f"--{name.replace('_', '-')}", field.metadata["help"]
     if str(field.type).startswith("dict"):
-        group.add_argument(option, dest=name, nargs="+", metavar="K=V", default=argparse.SUPPRESS, help=help)
+        group.add_argument(
+            option, dest=name, nargs="+", action="extend", metavar="K=V", default=argparse.SUPPRESS, help=help
+        )
     elif field.type == "bool":
         group.add_argument(
             option, dest=name, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help
@@ -115,22 +126,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     try:
         return dispatch(arguments)
-    except SparcError as error:
-        code, message = error.exit_code, str(error)
-        if debug:
-            raise
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not fail too
+        return 1
     except KeyboardInterrupt:
         code, message = 1, "interrupted."
-    except BrokenPipeError:
-        return 1
-    except OSError as error:
-        code, message = 1, f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}."
-        if debug:
-            raise
     except Exception as error:
-        code, message = 1, f"{type(error).__name__}: {error} (run again with --debug to see where)"
         if debug:
-            raise
+            traceback.print_exc()
+        if isinstance(error, SparcError):
+            code, message = error.exit_code, str(error)
+        elif isinstance(error, OSError):
+            code, message = 1, f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}."
+        else:
+            code, message = 1, f"{type(error).__name__}: {error} (run again with --debug to see where)"
     print(f"sparc: {' '.join(message.split())}", file=sys.stderr)
     return code
 
@@ -149,8 +158,9 @@ def dispatch(arguments: list[str]) -> int:
         return 0
     if unknown:
         options = [name for action in commands[parsed.command]._actions for name in action.option_strings]
+        what = "has no option" if unknown[0].startswith("-") else "does not take"
         raise UserError(
-            f"sparc {parsed.command} has no option '{unknown[0]}'.{nearest(unknown[0], options)} "
+            f"sparc {parsed.command} {what} '{unknown[0]}'.{nearest(unknown[0], options)} "
             f"See `sparc {parsed.command} --help`."
         )
     run = {
@@ -176,7 +186,7 @@ def dashes(argument: str) -> str:
 
 def train(parsed: argparse.Namespace) -> int:
     """`sparc train`."""
-    from sparc.envs import get_env
+    from sparc.envs import get_env, make_vector_env
     from sparc.methods import check_method
 
     check_method(parsed.method)
@@ -186,6 +196,7 @@ def train(parsed: argparse.Namespace) -> int:
     if isinstance(options := values.get("env_options"), list):
         values["env_options"] = dict(pair(option) for option in options)
     config = make_config(values, parsed.preset)
+    make_vector_env(config.env, 1, **config.env_options).close()  # a wrong option must not leave a run behind
 
     from sparc.runs import Run
 
@@ -280,8 +291,10 @@ def bench(parsed: argparse.Namespace) -> int:
 def whole(name: str, text: str, low: int = 1) -> int:
     """Read a whole number of an option."""
     try:
-        value = int(text)
-    except ValueError:
+        value = int(number := float(text))  # 1e6 as in `sparc train`
+        if value != number:
+            raise ValueError
+    except (ValueError, OverflowError):
         raise UserError(f"{name} must be a whole number, not '{text}'.") from None
     if value < low:
         raise UserError(f"{name} must be at least {low}, not {value}.")
@@ -293,6 +306,9 @@ def pair(text: str) -> tuple[str, Any]:
     import yaml
 
     name, equals, value = text.partition("=")
-    if not equals:
-        raise UserError(f"--env-options takes name=value, not '{text}'.")
-    return name, yaml.safe_load(value)
+    try:
+        if not name or not equals:
+            raise ValueError
+        return name, yaml.safe_load(value)
+    except (ValueError, yaml.YAMLError):
+        raise UserError(f"--env-options takes name=value, not '{text}'.") from None

@@ -74,8 +74,17 @@ class Config:
         if self.method == "rma" and not self.expert_updates:
             share = int(EXPERT_SHARE * self.updates) // self.chunk * self.chunk
             object.__setattr__(self, "expert_updates", max(share, self.chunk))
-        if self.expert_updates > self.updates:
-            raise UserError(f"expert_updates ({self.expert_updates}) must not exceed updates ({self.updates}).")
+        if self.method == "rma" and self.expert_updates >= self.updates:
+            raise UserError(
+                f"expert_updates ({self.expert_updates}) must be less than updates ({self.updates}): "
+                "rma's adapter learns after them."
+            )
+        # of a lane's newest rows every other one may close an episode, and is then no transition
+        if self.replay_capacity // self.num_envs * self.num_envs < 2 * max(self.random_steps, self.num_envs):
+            raise UserError(
+                f"replay_capacity ({self.replay_capacity}) must be at least twice random_steps ({self.random_steps}) "
+                f"and num_envs ({self.num_envs}): learning waits for that many transitions."
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values for YAML and JSON."""
@@ -121,8 +130,11 @@ def make_config(values: Mapping[str, Any], preset: str = "mujoco") -> Config:
     for name in values:
         if name not in FIELDS:
             raise UserError(
-                f"There is no config field '{name}'.{nearest(name, FIELDS)} `sparc train --help` lists all."
+                f"There is no config field '{name}'.{nearest(str(name), FIELDS)} `sparc train --help` lists all."
             )
+    for name in ("method", "env"):
+        if name not in values:
+            raise UserError(f"The config lacks '{name}': {FIELDS[name].metadata['help']}.")
     return Config(**{**PRESETS[preset], **values})
 
 

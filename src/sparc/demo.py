@@ -31,9 +31,12 @@ LONGEST_FIRST = ("history-input", "sparc", "rma", "oracle", "only-obs")  # so th
 def run_demo(seed: int, folder: Path | None) -> int:
     """Train, compare, picture."""
     folder = folder or Path("runs") / f"demo-{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}"
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} exists: choose another --run-dir.")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise FileExistsError
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"{folder} exists: choose another --run-dir.") from None
     space = get_env(ENV).context_space
     ranges = ", ".join(f"{n} ±{t:g} (tested to ±{h:g}) {u}" for n, u, t, h in zip(
         space.names, space.units, space.train.high, space.test.high, strict=True))  # fmt: skip
@@ -69,7 +72,7 @@ def random_return(grid: int, seed: int) -> float:
     venv = make_vector_env(ENV, len(contexts))
     venv.reset(seed=seed, options={"context": contexts})
     rng, returns = np.random.default_rng(seed), np.zeros(len(contexts))
-    for _ in range(get_env(ENV).max_episode_steps or 0):
+    for _ in range(get_env(ENV).max_episode_steps):
         returns += venv.step(rng.uniform(-1, 1, venv.action_space.shape).astype(np.float32))[1]
     return float(returns[~space.is_train(contexts)].mean())
 
@@ -90,7 +93,7 @@ def train_all(folder: Path, seed: int) -> None:
                     if process.poll() is not None:
                         del running[name]
                         if process.returncode:
-                            failed[name] = (folder / f"{name}.log").read_text().strip().splitlines()[-1]
+                            failed[name] = last_line(folder / f"{name}.log") or f"exit code {process.returncode}"
                 live.update(progress_table(folder, running))
     finally:
         for process in running.values():
@@ -104,6 +107,11 @@ def start(folder: Path, name: str, seed: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "sparc", "train", name, ENV, "--preset", PRESET, "--seed", str(seed)]
     with (folder / f"{name}.log").open("wb") as log:
         return subprocess.Popen([*command, "--run-dir", str(folder / name)], stdout=log, stderr=log)
+
+
+def last_line(log: Path) -> str:
+    """Give the last line of a log, an error without the name in front of it; empty if nothing was written."""
+    return (log.read_text().strip().splitlines() or [""])[-1].removeprefix("sparc: ")
 
 
 def progress_table(folder: Path, running: dict[str, subprocess.Popen[bytes]]) -> Table:

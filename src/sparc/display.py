@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from sparc.envs import EnvEntry
-from sparc.evaluation import Evaluation, ProgressCall
+from sparc.figures import axis_label
 from sparc.methods import METHODS
-from sparc.runs import Run
+
+if TYPE_CHECKING:  # these bring JAX, and the bar says that it is being loaded
+    from sparc.evaluation import Evaluation, ProgressCall
+    from sparc.runs import Run
 
 SHOWN_LOSSES = {"critic_loss": "critic", "actor_loss": "actor", "adapter_loss": "adapter"}
+
+
+class WithNumbers(Progress):
+    """A progress bar with lines of numbers below it: both on one line do not fit into 80 columns."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Give the bar, then the numbers."""
+        yield from super().get_renderables()
+        for task in self.tasks:
+            yield Text(task.fields["numbers"], style="dim")
 
 
 class TrainingBar:
@@ -27,12 +41,11 @@ class TrainingBar:
         self.config = run.config
         self.console = Console(stderr=True)
         self.last_score: float | None = None
-        self.bar = Progress(
+        self.bar = WithNumbers(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=12),
             MofNCompleteColumn(),
             TextColumn("[cyan]{task.fields[speed]}"),
-            TextColumn("{task.fields[numbers]}"),
             TimeRemainingColumn(elapsed_when_finished=True),
             console=self.console,
             disable=not self.console.is_terminal,
@@ -56,28 +69,29 @@ class TrainingBar:
     def report(self, record: dict[str, Any]) -> None:
         """Take a record of the training loop."""
         if "note" in record:
-            self.console.print(record["note"], style="yellow")
+            self.console.print(record["note"], style="yellow", markup=False, soft_wrap=True)
             return
-        parts = [f"env {record['env_steps']:,}"]
+        parts = [f"{record['env_steps']:,} env steps"]
         if record["updates"] == 0:
-            parts.append("random actions")
+            parts.append("random actions" if record["env_steps"] < self.config.random_steps else "compiling")
         if record["episode_return"] is not None:
             parts.append(f"return {record['episode_return']:,.1f}")
         if record["evaluation"] is not None:
             parts.append(f"IND eval {record['evaluation']:,.1f}")
-        parts += [f"{short} {record[name]:.3g}" for name, short in SHOWN_LOSSES.items() if name in record]
+        losses = [f"{short} {record[name]:.3g}" for name, short in SHOWN_LOSSES.items() if name in record]
         phase = "" if record["phase"] == "train" else f" ({record['phase']})"
         self.bar.update(
             self.task,
             completed=record["updates"],
             total=record["total"],
             description=f"{self.config.method}{phase} · {self.config.env}",
-            speed=f"{record['updates_per_s']:.0f}/s",
-            numbers=" · ".join(parts),
+            speed=f"{record['updates_per_s']:.0f}/s" if record["updates"] else "",
+            numbers=" · ".join(parts) + ("\nlosses: " + " · ".join(losses) if losses else ""),
         )
         if not self.console.is_terminal and record["evaluation"] != self.last_score:
             self.last_score = record["evaluation"]
-            print(f"{record['updates']}/{record['total']} updates, {' · '.join(parts)}", file=sys.stderr, flush=True)
+            line = " · ".join(parts + losses)
+            print(f"{record['updates']}/{record['total']} updates, {line}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -127,14 +141,14 @@ def summary_table(
 def environment_table(entries: Mapping[str, EnvEntry]) -> None:
     """Print ids with context names, units, training and test ranges."""
     table = Table()
-    for column in ("environment", "context", "unit", "training", "test", "what it is"):
+    for column in ("environment", "context", "training", "test", "what it is"):
         table.add_column(column, no_wrap=column != "what it is")
     for entry in entries.values():
         space = entry.context_space
-        for i, (name, unit) in enumerate(zip(space.names, space.units, strict=True)):
+        for i in range(space.size):
             ranges = [f"{region.low[i]:g} … {region.high[i]:g}" for region in (space.train, space.test)]
-            table.add_row("" if i else entry.id, name, unit, *ranges, "" if i else entry.summary)
-    Console().print(table)
+            table.add_row("" if i else entry.id, axis_label(space, i), *ranges, "" if i else entry.summary)
+    Console(markup=False).print(table)  # [m/s] is a unit
 
 
 def method_table() -> None:

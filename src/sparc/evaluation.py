@@ -15,9 +15,9 @@ import numpy as np
 from sparc.contexts import ContextSpace
 from sparc.envs import get_env, make_vector_env
 from sparc.envs.contextual import ContextualVectorEnv
-from sparc.errors import RunFailure
+from sparc.errors import RunFailure, SparcError, UserError
 from sparc.policy import Policy
-from sparc.runs import Run
+from sparc.runs import Run, replace
 
 ProgressCall = Callable[[int, int], None]  # steps done, steps at most
 
@@ -77,9 +77,7 @@ class Evaluation:
 
     def write_json(self, path: Path, **about: Any) -> None:
         """Write the summary with what it was made from."""
-        beside = path.with_name(f".{path.name}")
-        beside.write_text(json.dumps(about | {"summary": self.summary()}, indent=1) + "\n")
-        beside.replace(path)
+        replace(path, json.dumps(about | {"summary": self.summary()}, indent=1) + "\n")
 
 
 def evaluate(
@@ -99,19 +97,25 @@ def evaluate(
     else:
         venv = env
     if venv.num_envs != len(rows):
-        raise ValueError(f"{venv.num_envs} environments for {len(rows)} rows")
+        raise UserError(f"{len(rows)} contexts × episodes need as many environments, not {venv.num_envs}.")
     try:
         obs, _ = venv.reset(seed=seed, options={"context": rows})
         policy.reset()
         returns, lengths = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
         died, alive = np.zeros(len(rows), bool), np.ones(len(rows), bool)
-        limit = get_env(env).max_episode_steps or 0 if isinstance(env, str) else 0
+        limit = get_env(env).max_episode_steps if isinstance(env, str) else 0
         while alive.any():
             # rows whose episode is over are stepped on unseen, until the last one ends
             action = policy.act(
                 np.where(alive[:, None], obs, 0.0), venv.contexts if policy.reads == "context" else None
             )
-            obs, reward, terminated, truncated, _ = venv.step(action)
+            try:
+                obs, reward, terminated, truncated, _ = venv.step(action)
+            except SparcError:
+                raise
+            except Exception as error:
+                at = f"step {int(lengths.max())}"
+                raise RunFailure(f"{env} raised {type(error).__name__} at {at} of an evaluation: {error}") from error
             bad = alive & ~(np.isfinite(reward) & np.isfinite(obs).all(axis=1))
             if bad.any():
                 where = dict(zip(venv.context_space.names, rows[bad][0].tolist(), strict=True))

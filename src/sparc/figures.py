@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparc.contexts import ContextSpace
-from sparc.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from sparc.evaluation import Evaluation
 
 COLOURS = "viridis"  # even in grey and for colour-blind readers
 BOX: dict[str, Any] = {"fill": False, "edgecolor": "white", "linestyle": "--", "linewidth": 1.8}
@@ -58,16 +59,19 @@ def heatmap(evaluations: Mapping[str, Evaluation], space: ContextSpace, path: Pa
 def draw_map(panel: Axes, space: ContextSpace, contexts: np.ndarray, returns: np.ndarray, low: float, high: float):  # type: ignore[no-untyped-def]
     """Draw a cell per context and the dashed box around the training region."""
     from matplotlib.patches import Rectangle
+    from matplotlib.patheffects import withStroke
 
     first, second = np.unique(contexts[:, 0]), np.unique(contexts[:, 1])
     grid = np.full((len(second), len(first)), np.nan)
     grid[np.searchsorted(second, contexts[:, 1]), np.searchsorted(first, contexts[:, 0])] = returns
     image = panel.pcolormesh(first, second, grid, shading="nearest", cmap=COLOURS, vmin=low, vmax=high)
-    # the box runs around whole cells: those on its edge are in distribution too
-    half = [np.diff(axis).mean() / 2 if len(axis) > 1 else 0.5 for axis in (first, second)]
-    corner = space.train.low - half
-    size = space.train.high - space.train.low + 2 * np.asarray(half)
-    panel.add_patch(Rectangle((corner[0], corner[1]), size[0], size[1], **BOX))
+    inside = contexts[space.is_train(contexts)]
+    if len(inside):
+        # around whole cells: a region's edge may run through the middle of one
+        half = np.array([np.diff(axis).mean() / 2 if len(axis) > 1 else 0.5 for axis in (first, second)])
+        corner, size = inside.min(axis=0) - half, np.ptp(inside, axis=0) + 2 * half
+        rim = [withStroke(linewidth=3.2, foreground="black")]  # white alone is lost on the brightest cells
+        panel.add_patch(Rectangle((corner[0], corner[1]), size[0], size[1], path_effects=rim, **BOX))
     panel.set_xlabel(axis_label(space, 0))
     panel.set_ylabel(axis_label(space, 1))
     return image

@@ -6,11 +6,14 @@ nothing, the raw context, ψ(c) or φ(h). All of them work on a batch, the leadi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 Reads = Literal["nothing", "context", "history"]
@@ -35,11 +38,11 @@ class Linear(eqx.Module):
     weight: Array  # (in, out)
     bias: Array  # (out,)
 
-    def __init__(self, fan_in: int, fan_out: int, *, key: Array):
+    def __init__(self, fan_in: int, fan_out: int, *, rng: np.random.Generator):
         limit = 1.0 / max(fan_in, 1) ** 0.5
-        weight_key, bias_key = jax.random.split(key)
-        self.weight = jax.random.uniform(weight_key, (fan_in, fan_out), minval=-limit, maxval=limit)
-        self.bias = jax.random.uniform(bias_key, (fan_out,), minval=-limit, maxval=limit)
+        # drawn by NumPy: JAX would first compile a program for each shape, seconds before every run
+        self.weight = jnp.asarray(rng.uniform(-limit, limit, (fan_in, fan_out)), jnp.float32)
+        self.bias = jnp.asarray(rng.uniform(-limit, limit, fan_out), jnp.float32)
 
     def __call__(self, x: Array) -> Array:
         return x @ self.weight + self.bias
@@ -50,9 +53,8 @@ class Mlp(eqx.Module):
 
     layers: tuple[Linear, ...]
 
-    def __init__(self, sizes: tuple[int, ...], *, key: Array):
-        keys = jax.random.split(key, len(sizes) - 1)
-        self.layers = tuple(Linear(sizes[i], sizes[i + 1], key=k) for i, k in enumerate(keys))
+    def __init__(self, sizes: tuple[int, ...], *, rng: np.random.Generator):
+        self.layers = tuple(Linear(fan_in, fan_out, rng=rng) for fan_in, fan_out in pairwise(sizes))
 
     def __call__(self, x: Array) -> Array:
         for layer in self.layers:
@@ -87,9 +89,9 @@ class ContextEncoder(eqx.Module):
     scale: RawContext
     mlp: Mlp
 
-    def __init__(self, scale: RawContext, latent: int, *, key: Array):
+    def __init__(self, scale: RawContext, latent: int, *, rng: np.random.Generator):
         self.scale = scale
-        self.mlp = Mlp((len(scale.centre), latent, latent), key=key)
+        self.mlp = Mlp((len(scale.centre), latent, latent), rng=rng)
 
     def __call__(self, inputs: Inputs) -> Array:
         return self.mlp(self.scale(inputs))
@@ -103,26 +105,25 @@ class HistoryAdapter(eqx.Module):
     convolutions: tuple[Linear, ...]
     out: Linear
 
-    def __init__(self, width: int, length: int, latent: int, *, key: Array):
-        keys = jax.random.split(key, 2 + len(CONVOLUTIONS))
-        self.embed = Linear(width, latent, key=keys[0])
+    def __init__(self, width: int, length: int, latent: int, *, rng: np.random.Generator):
+        self.embed = Linear(width, latent, rng=rng)
         channels, layers = latent, []
-        for (kernel, stride), k in zip(CONVOLUTIONS, keys[1:-1], strict=True):
-            layers.append(Linear(kernel * channels, FILTERS, key=k))
+        for kernel, stride in CONVOLUTIONS:
+            layers.append(Linear(kernel * channels, FILTERS, rng=rng))
             channels, length = FILTERS, -(-length // stride)
         self.convolutions = tuple(layers)
-        self.out = Linear(length * FILTERS, latent, key=keys[-1])
+        self.out = Linear(length * FILTERS, latent, rng=rng)
 
-    def __call__(self, inputs: Inputs) -> Array:
+    def __call__(self, inputs: Inputs, last: Callable[[Array], Array] = jax.nn.relu) -> Array:
         x = jax.nn.relu(self.embed(inputs.history))  # (B, H, Z)
         for layer, (kernel, stride) in zip(self.convolutions, CONVOLUTIONS, strict=True):
             x = jax.nn.relu(layer(windows(x, kernel, stride)))  # (B, ⌈H/stride⌉, FILTERS)
-        return reviving_relu(self.out(x.reshape(len(x), -1)))  # (B, Z)
+        return last(self.out(x.reshape(len(x), -1)))  # (B, Z)
 
 
 @jax.custom_vjp
 def reviving_relu(x: Array) -> Array:
-    """ReLU whose gradient can raise a unit that is off, though not lower it further.
+    """ReLU whose gradient can raise a unit that is off, though not lower it further: φ's last one in its regression.
 
     φ chases ψ(c) ≥ 0 while ψ still moves. With the plain gradient, an output of φ that is off for all histories can
     never follow when its counterpart in ψ comes on, and the policy reads a zero there for good.
@@ -158,11 +159,10 @@ class Trunk(eqx.Module):
     decide: Mlp
     head: Linear
 
-    def __init__(self, size_in: int, latent: int, width: int, size_out: int, *, key: Array):
-        keys = jax.random.split(key, 3)
-        self.observe = Mlp((size_in, width, width), key=keys[0])
-        self.decide = Mlp((width + latent, width, width), key=keys[1])
-        self.head = Linear(width, size_out, key=keys[2])
+    def __init__(self, size_in: int, latent: int, width: int, size_out: int, *, rng: np.random.Generator):
+        self.observe = Mlp((size_in, width, width), rng=rng)
+        self.decide = Mlp((width + latent, width, width), rng=rng)
+        self.head = Linear(width, size_out, rng=rng)
 
     def __call__(self, x: Array, z: Array) -> Array:
         return self.head(self.decide(jnp.concatenate([self.observe(x), z], axis=-1)))

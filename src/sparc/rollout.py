@@ -20,13 +20,13 @@ RECENT_EPISODES = 100  # behind the running mean of training returns
 class Collector:
     """Steps the environments with a policy, puts each step into the replay once, and resets what has ended."""
 
-    def __init__(self, name: str, venv: ContextualVectorEnv, policy: Policy, seed: int):
+    def __init__(self, name: str, venv: ContextualVectorEnv, policy: Policy, seeds: list[int]):
         self.name, self.venv, self.policy = name, venv, policy
         self.steps = 0  # environment steps so far, over all environments
         self.episodes = 0
         self.returns = np.zeros(venv.num_envs)  # of the episodes under way
         self.recent: deque[float] = deque(maxlen=RECENT_EPISODES)
-        self.obs = self.checked("reset", venv.reset(seed=seed)[0])
+        self.obs = self.checked("reset", venv.reset(seed=seeds)[0])
         policy.start(venv.num_envs)
 
     def collect(self, replay: Replay, vector_steps: int, key: Array, random: bool) -> None:
@@ -77,12 +77,13 @@ class Collector:
             raise RunFailure(
                 self.complaint(f"returned observations of shape {np.shape(obs)} from {what}, not {expected}", contexts)
             )
+        obs = np.asarray(obs, np.float32)
         finite = np.isfinite(obs).all(axis=1)
         if not finite.all():
             raise RunFailure(
                 self.complaint(f"returned NaN or infinity in an observation from {what}", contexts, finite)
             )
-        return np.asarray(obs, np.float32)
+        return obs
 
     def checked_reward(self, reward: np.ndarray, contexts: np.ndarray) -> np.ndarray:
         """Give the rewards, or say which environment went wrong and where."""

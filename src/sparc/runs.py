@@ -66,9 +66,11 @@ class Run:
     def write_config(self, config: Config) -> None:
         """Write the resolved config, all or nothing."""
         self.config = config
-        beside = self.path / ".config.yaml.new"
-        beside.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False))
-        beside.replace(self.path / "config.yaml")
+        replace(self.path / "config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
+
+    def reload(self) -> None:
+        """Read the config again: another process may have extended the run before this one got the lock."""
+        self.config = Run.open(self.path).config
 
     def extend(self, updates: int) -> None:
         """Set a higher number of updates to go on to."""
@@ -83,7 +85,7 @@ class Run:
         descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             owner = os.read(descriptor, 20).decode() or "unknown"
             os.close(descriptor)
             raise UserError(
@@ -98,15 +100,13 @@ class Run:
         from tensorboardX import SummaryWriter
 
         kept = [line for line in self.records() if line["updates"] <= updates]
-        beside = self.path / ".metrics.jsonl.new"
-        beside.write_text("".join(json.dumps(record) + "\n" for record in kept))
-        beside.replace(self.metrics)
+        replace(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
         manifest = self.manifest()
         entry = session(updates)
         if manifest["sessions"] and manifest["sessions"][-1]["versions"] != entry["versions"]:
             print("note: other library versions than before; the run goes on, but not bit for bit.", file=sys.stderr)
         manifest["sessions"].append(entry)
-        (self.path / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+        replace(self.path / "manifest.json", json.dumps(manifest, indent=1) + "\n")
         self._board = SummaryWriter(str(self.path / "tensorboard"), purge_step=updates)
 
     def manifest(self) -> dict[str, Any]:
@@ -149,6 +149,13 @@ class Run:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file, all or nothing."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(text)
+    beside.replace(path)
 
 
 def session(updates: int) -> dict[str, Any]:

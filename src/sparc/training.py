@@ -18,11 +18,11 @@ from gymnasium import spaces
 from sparc import checkpoint, select
 from sparc.config import Config, make_config
 from sparc.contexts import ContextSpace
-from sparc.envs import get_env, make_vector_env
+from sparc.envs import make_vector_env
 from sparc.envs.contextual import ContextualVectorEnv
 from sparc.errors import RunFailure, UserError
 from sparc.evaluation import evaluate
-from sparc.methods import get_method
+from sparc.methods import check_method, get_method
 from sparc.methods.qr_sac import QrSac, Spec, State, scan_updates
 from sparc.policy import Policy
 from sparc.replay import Replay
@@ -37,9 +37,14 @@ def train(method: str, env: str, *, preset: str = "mujoco", run_dir: str | Path 
           report: Report | None = None, **config: Any) -> Path:  # fmt: skip
     """Train a method on an environment and give the run directory; the keywords are the fields of `Config`."""
     settings = make_config({"method": method, "env": env, **config}, preset)
-    get_method(method), get_env(env)  # refuse a wrong name before anything is created
-    run = Run.create(settings, Path(run_dir) if run_dir is not None else None)
-    return proceed(run, report)
+    return proceed(new_run(settings, Path(run_dir) if run_dir is not None else None), report)
+
+
+def new_run(config: Config, path: Path | None) -> Run:
+    """Make a run directory, once it is clear that there are such a method and such an environment."""
+    check_method(config.method)
+    make_vector_env(config.env, 1, **config.env_options).close()
+    return Run.create(config, path)
 
 
 def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None) -> Path:
@@ -51,6 +56,7 @@ def proceed(run: Run, report: Report | None, updates: int | None = None) -> Path
     """Train a new or an interrupted run until its number of updates, or until it is told to stop."""
     run.lock()
     try:
+        run.reload()
         if updates is not None:
             run.extend(updates)
         with Stop() as stop:
@@ -85,8 +91,12 @@ class Trainer:
         self.scores: dict[int, list[float]] = {}  # the phase's evaluations: updates → a return per setting
         self.expert_from: int | None = None  # rma: the checkpoint that the second phase began from
         self.set_phase(get_method(config.method).phases[0])
-        self.state: State = jax.jit(self.method.init)(jax.random.fold_in(self.key, 0))
-        self.collector = Collector(config.env, self.venv, self.make_policy(), config.seed)
+        # one seed for each purpose: neighbouring seeds must not share networks, winds or starts
+        networks, environments = np.random.SeedSequence(config.seed).spawn(2)
+        self.state: State = self.method.init(np.random.default_rng(networks))
+        self.collector = Collector(
+            config.env, self.venv, self.make_policy(), environments.generate_state(self.venv.num_envs).tolist()
+        )
         if checkpoint.numbers(run.checkpoints):
             self.restore()
             run.begin(self.updates)
@@ -162,15 +172,27 @@ class Trainer:
 
     def next_phase(self) -> None:
         """Begin the next phase from the best checkpoint of this one, with an empty replay and new episodes."""
-        self.expert_from = select.best(self.scores)
-        if self.expert_from is not None and self.expert_from != self.updates:
+        self.expert_from = self.best_sound()
+        if self.expert_from is not None:
             arrays, _ = checkpoint.load(self.run.checkpoints / str(self.expert_from))
-            self.state = self.restored_state(arrays)
+            self.state = restored(self.method, arrays)
         phases = self.method.phases
         self.set_phase(phases[phases.index(self.method.phase) + 1])
         self.scores = {}
         self.replay.clear()
         self.collector.restart()
+
+    def best_sound(self) -> int | None:
+        """Find the best checkpoint of the phase that can be read."""
+        scores = dict(self.scores)
+        while (number := select.best(scores)) is not None:
+            try:
+                checkpoint.load(self.run.checkpoints / str(number))
+                return number
+            except RunFailure as error:
+                self.report({"note": f"{error} Taking the next best one."})
+                del scores[number]
+        return None
 
     # Evaluation and logs
 
@@ -231,13 +253,15 @@ class Trainer:
         folder = self.run.checkpoints
         checkpoint.save(folder, self.updates, arrays, meta)
         newest = [number for number in checkpoint.numbers(folder) if number <= self.updates][-2:]
-        checkpoint.prune(folder, {*newest, *select.pareto_front(self.scores), self.expert_from or 0})
+        expert = [] if self.expert_from is None else [self.expert_from]
+        checkpoint.prune(folder, {*newest, *select.pareto_front(self.scores), *expert})
 
     def restore(self) -> None:
         """Load the newest checkpoint that is sound; say so where a newer one is not."""
         for number in reversed(checkpoint.numbers(self.run.checkpoints)):
             try:
                 arrays, meta = checkpoint.load(self.run.checkpoints / str(number))
+                self.replay.seek(checkpoint.section(arrays, "replay."))
             except RunFailure as error:
                 self.report({"note": f"{error} Trying the one before it."})
                 continue
@@ -245,16 +269,10 @@ class Trainer:
             self.expert_from = meta["expert_from"]
             self.scores = checkpoint.load_scores(meta)
             self.set_phase(meta["phase"])
-            self.state = self.restored_state(arrays)
+            self.state = restored(self.method, arrays)
             self.collector.set_state(checkpoint.section(arrays, "collector."))
-            self.replay.seek(checkpoint.section(arrays, "replay."))
             return
         raise RunFailure(f"No checkpoint in {self.run.checkpoints} is sound: the run cannot be resumed, train it anew.")
-
-    def restored_state(self, arrays: checkpoint.Arrays) -> State:
-        """Put a checkpoint's networks and optimisers into place."""
-        state: State = checkpoint.unflatten(jax.eval_shape(self.method.init, self.key), arrays, "state")
-        return state
 
 
 class Stop:
@@ -288,10 +306,15 @@ def load(run_dir: str | Path, which: str | int = "best") -> Policy:
     arrays, meta = checkpoint.load(run.checkpoints / str(number))
     venv = make_vector_env(run.config.env, 1, **run.config.env_options)
     method = get_method(run.config.method)(run.config, make_spec(venv), meta["phase"])
-    state = checkpoint.unflatten(jax.eval_shape(method.init, jax.random.key(0)), arrays, "state")
-    policy = wrap(method, state, venv, run.config)
+    policy = wrap(method, restored(method, arrays), venv, run.config)
     venv.close()
     return policy
+
+
+def restored(method: QrSac, arrays: checkpoint.Arrays) -> State:
+    """Put a checkpoint's networks and optimisers into a state of the method."""
+    state: State = checkpoint.unflatten(method.init(np.random.default_rng(0)), arrays, "state")
+    return state
 
 
 def choose(run: Run, which: str | int) -> int:
@@ -306,11 +329,21 @@ def choose(run: Run, which: str | int) -> int:
     if which not in ("best", "last"):
         raise UserError(f"The checkpoint must be best, last or a number of updates, not '{which}'.")
     if which == "best":
-        scores = checkpoint.load_scores(checkpoint.load_meta(run.checkpoints / str(there[-1])))
+        scores = newest_scores(run)
         found = select.best({number: score for number, score in scores.items() if number in there})
         if found is not None:
             return found
     return there[-1]
+
+
+def newest_scores(run: Run) -> dict[int, list[float]]:
+    """Read the evaluations of the run's current phase from its newest sound checkpoint."""
+    for number in reversed(checkpoint.numbers(run.checkpoints)):
+        try:
+            return checkpoint.load_scores(checkpoint.load_meta(run.checkpoints / str(number)))
+        except RunFailure:
+            continue  # whoever loads that one is told
+    return {}
 
 
 def wrap(method: QrSac, state: State, venv: ContextualVectorEnv, config: Config) -> Policy:
@@ -341,5 +374,5 @@ def replay_margin(config: Config) -> int:
 
     Two, for the newest checkpoint may turn out damaged.
     """
-    steps = 2 * config.evaluate_every * config.steps_per_update + config.random_steps
+    steps = (2 * config.evaluate_every + config.chunk) * config.steps_per_update + config.random_steps
     return -(-steps // config.num_envs)

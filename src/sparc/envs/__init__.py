@@ -33,7 +33,7 @@ class EnvEntry:
     id: str
     context_space: ContextSpace
     summary: str
-    max_episode_steps: int | None
+    max_episode_steps: int
 
 
 _entries: dict[str, EnvEntry] = {}
@@ -66,6 +66,8 @@ def register_env(
         make = _adapter(make, context_space, apply)
     elif isinstance(make, str) and ":" not in make:
         raise UserError(f"{id}: make='{make}' needs apply=, or the form 'package.module:callable'")
+    if max_episode_steps is None:
+        raise UserError(f"{id} needs max_episode_steps=: an evaluation runs until every episode has ended")
     gym.register(
         id,
         entry_point=make,

@@ -56,6 +56,8 @@ def _check_spaces(env: gym.Env[Any, Any]) -> None:
     for what, space in (("observation", env.observation_space), ("action", env.action_space)):
         if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
             raise UserError(f"{env} needs a one-dimensional Box {what} space, got {space}; flatten it with a wrapper")
+        if what == "action" and not space.is_bounded():
+            raise UserError(f"{env} needs bounds for its actions, got {space}; bound them with a wrapper")
 
 
 class ContextualEnv(gym.Wrapper[Any, Any, Any, Any]):

@@ -1,6 +1,6 @@
 """History Input: QR-SAC whose networks read the history (Lee et al., 2020), without a context at any time."""
 
-from jax import Array
+import numpy as np
 
 from sparc.methods.qr_sac import QrSac
 from sparc.nets import HistoryAdapter
@@ -9,9 +9,9 @@ from sparc.nets import HistoryAdapter
 class HistoryInput(QrSac):
     """Actor on (o, φ(h)), critics on (o, a, φ_Q(h)); each network's φ is its own and learns by reinforcement."""
 
-    def encoder(self, key: Array) -> HistoryAdapter:
+    def encoder(self, rng: np.random.Generator) -> HistoryAdapter:
         """φ(h)."""
-        return self.history_adapter(key)
+        return self.history_adapter(rng)
 
     @property
     def wants_next_history(self) -> bool:

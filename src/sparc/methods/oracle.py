@@ -1,6 +1,6 @@
 """Oracle: QR-SAC that reads the true context, also at test time."""
 
-from jax import Array
+import numpy as np
 
 from sparc.methods.qr_sac import QrSac
 from sparc.nets import RawContext
@@ -9,6 +9,6 @@ from sparc.nets import RawContext
 class Oracle(QrSac):
     """Actor on (o, c), critics on (o, a, c), with the raw, unencoded context in the latent's place."""
 
-    def encoder(self, key: Array) -> RawContext:
+    def encoder(self, rng: np.random.Generator) -> RawContext:
         """c itself."""
         return self.raw_context()

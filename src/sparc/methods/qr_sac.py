@@ -12,12 +12,24 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
 from sparc import losses
 from sparc.config import Config
-from sparc.nets import Actor, ContextEncoder, Critic, Encoder, HistoryAdapter, Inputs, Nothing, RawContext, Trunk
+from sparc.nets import (
+    Actor,
+    ContextEncoder,
+    Critic,
+    Encoder,
+    HistoryAdapter,
+    Inputs,
+    Nothing,
+    RawContext,
+    Trunk,
+    reviving_relu,
+)
 from sparc.replay import Batch
 
 Metrics = dict[str, Array]
@@ -63,7 +75,7 @@ class QrSac:
 
     # What a method decides
 
-    def encoder(self, key: Array) -> Encoder:
+    def encoder(self, rng: np.random.Generator) -> Encoder:
         """Make the encoder of the actor; each critic gets one of its own."""
         return Nothing()
 
@@ -91,18 +103,18 @@ class QrSac:
 
     # Networks
 
-    def context_encoder(self, key: Array) -> ContextEncoder:
+    def context_encoder(self, rng: np.random.Generator) -> ContextEncoder:
         """Make ψ."""
-        return ContextEncoder(self.raw_context(), self.config.latent, key=key)
+        return ContextEncoder(self.raw_context(), self.config.latent, rng=rng)
 
     def raw_context(self) -> RawContext:
         """Make the Oracle's view of the context."""
         return RawContext(self.spec.context_centre, self.spec.context_half_range)
 
-    def history_adapter(self, key: Array) -> HistoryAdapter:
+    def history_adapter(self, rng: np.random.Generator) -> HistoryAdapter:
         """Make φ."""
         width = self.spec.obs_size + self.spec.action_size
-        return HistoryAdapter(width, self.config.history_length, self.config.latent, key=key)
+        return HistoryAdapter(width, self.config.history_length, self.config.latent, rng=rng)
 
     def latent_size(self, encoder: Encoder) -> int:
         """Count what an encoder adds to the decision layers' input."""
@@ -110,28 +122,32 @@ class QrSac:
             return len(self.spec.context_centre)
         return 0 if isinstance(encoder, Nothing) else self.config.latent
 
-    def init(self, key: Array) -> State:
+    def init(self, rng: np.random.Generator) -> State:
         """Make networks, targets and optimisers."""
         config, spec = self.config, self.spec
-        keys = jax.random.split(key, 7)
 
-        def trunk(size_in: int, encoder: Encoder, size_out: int, key: Array) -> Trunk:
-            return Trunk(size_in, self.latent_size(encoder), config.width, size_out, key=key)
+        def trunk(size_in: int, encoder: Encoder, size_out: int) -> Trunk:
+            return Trunk(size_in, self.latent_size(encoder), config.width, size_out, rng=rng)
 
-        def critic(encoder_key: Array, key: Array) -> Critic:
-            encoder = self.encoder(encoder_key)
-            return Critic(trunk(spec.obs_size + spec.action_size, encoder, config.num_quantiles, key), encoder)
+        def critic() -> Critic:
+            encoder = self.encoder(rng)
+            return Critic(trunk(spec.obs_size + spec.action_size, encoder, config.num_quantiles), encoder)
 
-        encoder = self.encoder(keys[0])
-        critics = critic(keys[2], keys[3]), critic(keys[4], keys[5])
+        encoder = self.encoder(rng)
         parts: dict[str, Any] = {
-            "expert": Actor(trunk(spec.obs_size, encoder, 2 * spec.action_size, keys[1]), encoder),
-            "adapter": self.history_adapter(keys[6]) if self.has_adapter else None,
-            "critics": critics,
-            "log_temperature": jnp.log(jnp.asarray(config.temperature)),
+            "expert": Actor(trunk(spec.obs_size, encoder, 2 * spec.action_size), encoder),
+            "critics": (critic(), critic()),
+            "adapter": self.history_adapter(rng) if self.has_adapter else None,
+            "log_temperature": jnp.log(jnp.asarray(config.temperature, jnp.float32)),
         }
-        optimisers = {name: optimiser.init(parts[name]) for name, optimiser in self.optimisers.items()}
-        return State(**parts, targets=jax.tree.map(jnp.copy, critics), optimisers=optimisers)
+
+        @jax.jit  # for one small program instead of one per shape
+        def prepare(parts: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            optimisers = {name: optimiser.init(parts[name]) for name, optimiser in self.optimisers.items()}
+            return jax.tree.map(jnp.copy, parts["critics"]), optimisers
+
+        targets, optimisers = prepare(parts)
+        return State(**parts, targets=targets, optimisers=optimisers)
 
     # Mathematics
 
@@ -190,7 +206,7 @@ class QrSac:
         latent = state.expert.encoder(inputs)
 
         def adapter_loss(adapter: HistoryAdapter) -> tuple[Array, Metrics]:
-            loss = losses.adapter_loss(adapter(inputs), latent)
+            loss = losses.adapter_loss(adapter(inputs, last=reviving_relu), latent)
             return loss, {"adapter_loss": loss}
 
         return self.descend(state, "adapter", adapter_loss)

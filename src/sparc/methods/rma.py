@@ -1,5 +1,6 @@
 """RMA: rapid motor adaptation (Kumar et al., 2021) on QR-SAC, in two phases."""
 
+import numpy as np
 from jax import Array
 
 from sparc.methods.qr_sac import Metrics, QrSac, State
@@ -16,9 +17,9 @@ class Rma(QrSac):
     phases = ("expert", "adapter")
     has_adapter = True
 
-    def encoder(self, key: Array) -> ContextEncoder:
+    def encoder(self, rng: np.random.Generator) -> ContextEncoder:
         """ψ(c)."""
-        return self.context_encoder(key)
+        return self.context_encoder(rng)
 
     def update(self, state: State, batch: Batch, key: Array) -> tuple[State, Metrics]:
         """Train the expert or the adapter, never both."""

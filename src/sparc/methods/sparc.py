@@ -1,5 +1,6 @@
 """SPARC: single-phase adaptation for robust control."""
 
+import numpy as np
 from jax import Array
 
 from sparc.methods.qr_sac import Metrics, QrSac, State
@@ -12,9 +13,9 @@ class Sparc(QrSac):
 
     has_adapter = True
 
-    def encoder(self, key: Array) -> ContextEncoder:
+    def encoder(self, rng: np.random.Generator) -> ContextEncoder:
         """ψ(c)."""
-        return self.context_encoder(key)
+        return self.context_encoder(rng)
 
     def update(self, state: State, batch: Batch, key: Array) -> tuple[State, Metrics]:
         """Take one minibatch for both: QR-SAC on π_ex(o, ψ(c)) and Q(o, a, c), then regression of φ(h) on ψ(c)."""

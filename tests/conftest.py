@@ -1,0 +1,89 @@
+"""What several tests share: a cache of compiled programs, a tiny configuration, and the real command line."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import sparc  # does not load JAX, which reads what is set here when it is loaded
+
+# Compiling takes most of a short run's time. The programs are kept between runs of the tests and shared by the workers
+# of pytest-xdist and by the processes that tests start.
+COMPILED = Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(COMPILED))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# Two processes may meet at one file of the cache; then JAX warns and compiles.
+CACHE_WARNING = "ignore:Error reading persistent compilation cache entry"
+
+TINY = {
+    "width": 16,
+    "latent": 8,
+    "history_length": 5,
+    "num_quantiles": 4,
+    "batch_size": 8,
+    "num_envs": 5,
+    "random_steps": 50,
+    "replay_capacity": 400,
+    "chunk": 10,
+    "log_every": 20,
+    "evaluate_every": 100,
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    assert "jax" not in sys.modules, "JAX was loaded before its cache was set"
+    config.addinivalue_line("filterwarnings", CACHE_WARNING)
+
+
+@pytest.fixture
+def tiny() -> dict[str, Any]:
+    """The fields of a configuration that trains in no time; a fresh dict each."""
+    return dict(TINY)
+
+
+@pytest.fixture
+def tiny_yaml(tmp_path: Path, tiny: dict[str, Any]) -> Path:
+    """The same as a file for `sparc train --config`."""
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(tiny))
+    return path
+
+
+@pytest.fixture
+def sparc_start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start the real command line: `sparc_start("train", …, cwd=…, env={…})`; env is added to this process's own."""
+    started: list[subprocess.Popen[str]] = []
+    source = str(Path(sparc.__file__).resolve().parents[1])
+
+    def start(*args: object, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+        path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+        full = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": CACHE_WARNING, **(env or {})}
+        pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path, "text": True}
+        process = subprocess.Popen([sys.executable, "-m", "sparc", *map(str, args)], env=full, **{**pipe, **options})
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def sparc_cli(
+    sparc_start: Callable[..., subprocess.Popen[str]],
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the real command line to its end, in a temporary directory: `sparc_cli("train", …).returncode`."""
+
+    def run(*args: object, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[str]:
+        process = sparc_start(*args, **options)
+        out, err = process.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    return run
