@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 import sparc  # does not load JAX, which reads what is set here when it is loaded
+from sparc import checkpoint
+from sparc.runs import Run
 
 # Compiling takes most of a short run's time. The programs are kept between runs of the tests and shared by the workers
 # of pytest-xdist and by the processes that tests start.
@@ -20,6 +22,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # Two processes may meet at one file of the cache; then JAX warns and compiles.
 CACHE_WARNING = "ignore:Error reading persistent compilation cache entry"
 
+SPARC = (sys.executable, "-m", "sparc")
 TINY = {
     "width": 16,
     "latent": 8,
@@ -40,9 +43,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", CACHE_WARNING)
 
 
+@pytest.fixture(scope="session")
+def tiny_fields() -> dict[str, Any]:
+    """The fields of a configuration that trains in no time."""
+    return TINY
+
+
 @pytest.fixture
 def tiny() -> dict[str, Any]:
-    """The fields of a configuration that trains in no time; a fresh dict each."""
+    """A copy of them for one test."""
     return dict(TINY)
 
 
@@ -54,17 +63,42 @@ def tiny_yaml(tmp_path: Path, tiny: dict[str, Any]) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def assert_same_run() -> Callable[[Path, Path], None]:
+    """Compare the newest checkpoints of two runs bit for bit, and all their metrics but speed."""
+
+    def contents(run: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        arrays, meta = checkpoint.load(run / "checkpoints" / str(checkpoint.numbers(run / "checkpoints")[-1]))
+        del meta["checksums"]  # of the file, whose header has no fixed order
+        bits = {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
+        records = [{k: v for k, v in record.items() if k != "updates_per_s"} for record in Run.open(run).records()]
+        return bits | {"meta": meta}, records
+
+    def compare(run: Path, other: Path) -> None:
+        (ours, our_records), (theirs, their_records) = contents(run), contents(other)
+        assert ours.keys() == theirs.keys()
+        assert [name for name in ours if ours[name] != theirs[name]] == []
+        assert our_records == their_records
+
+    return compare
+
+
 @pytest.fixture
 def sparc_start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start the real command line: `sparc_start("train", …, cwd=…, env={…})`; env is added to this process's own."""
+    """Start the real command line: `sparc_start("train", …, cwd=…, env={…})`; env is added to this process's own.
+
+    With command=, other words take the place of `python -m sparc`.
+    """
     started: list[subprocess.Popen[str]] = []
     source = str(Path(sparc.__file__).resolve().parents[1])
 
-    def start(*args: object, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+    def start(
+        *args: object, command: tuple[str, ...] = SPARC, env: dict[str, str] | None = None, **options: Any
+    ) -> subprocess.Popen[str]:
         path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
         full = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": CACHE_WARNING, **(env or {})}
         pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path, "text": True}
-        process = subprocess.Popen([sys.executable, "-m", "sparc", *map(str, args)], env=full, **{**pipe, **options})
+        process = subprocess.Popen([*command, *map(str, args)], env=full, **{**pipe, **options})
         started.append(process)
         return process
 

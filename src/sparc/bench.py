@@ -31,9 +31,10 @@ def run(what: str, env: str, method: str) -> str:
     command = [sys.executable, "-m", "sparc", "bench", what, "--env", env, "--method", method]
     pin = (lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})) if what in ONE_CORE else None
     # nothing has started threads in this process: pinning between fork and exec is safe
-    child = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=pin, check=False)
+    child = subprocess.run(command, env=environment, capture_output=True, text=True, preexec_fn=pin, check=False)
     if child.returncode:
-        raise RunFailure(f"the bench '{what}' failed, see above.")
+        reason = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1].removeprefix("sparc: ")
+        raise RunFailure(f"The bench '{what}' failed: {reason}")
     return child.stdout.rstrip()
 
 
@@ -64,8 +65,9 @@ def rate(call: Callable[[], Any], seconds: float = SECONDS) -> float:
 def products(method: Any, batch: Any) -> Counter[tuple[int, int, int]]:
     """Count the matrix products (m, k, n) of one update, by tracing it."""
     import jax
+    import numpy as np
 
-    state = jax.eval_shape(method.init, jax.random.key(0))
+    state = method.init(np.random.default_rng(0))
     first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), batch)
     traced = jax.make_jaxpr(method.update)(state, first, jax.random.key(0))
     found: Counter[tuple[int, int, int]] = Counter()

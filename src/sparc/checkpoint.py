@@ -69,7 +69,7 @@ def load(checkpoint: Path) -> tuple[Arrays, Meta]:
             raise ValueError("the checksum of its arrays is wrong")
         return load_file(checkpoint / ARRAYS), meta
     except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise RunFailure(f"Checkpoint {checkpoint} is damaged: {error}.") from error
+        raise damaged(checkpoint, error) from error
 
 
 def load_meta(checkpoint: Path) -> Meta:
@@ -81,13 +81,18 @@ def load_meta(checkpoint: Path) -> Meta:
             raise ValueError(f"the checksum of {META} is wrong")
         newer = meta["format"] > FORMAT
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunFailure(f"Checkpoint {checkpoint} is damaged: {error}.") from error
+        raise damaged(checkpoint, error) from error
     if newer:
         raise UserError(
             f"Checkpoint {checkpoint} has format {meta['format']}, this version of sparc reads up to {FORMAT}: "
             f"upgrade sparc-rl."
         )
     return meta
+
+
+def damaged(checkpoint: Path, error: Exception) -> RunFailure:
+    """Say what is wrong with a checkpoint, and that there are others."""
+    return RunFailure(f"Checkpoint {checkpoint} is damaged: {error}. The others in {checkpoint.parent} may be sound.")
 
 
 def load_scores(meta: Meta) -> dict[int, list[float]]:

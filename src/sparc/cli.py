@@ -186,21 +186,13 @@ def dashes(argument: str) -> str:
 
 def train(parsed: argparse.Namespace) -> int:
     """`sparc train`."""
-    from sparc.envs import get_env, make_vector_env
-    from sparc.methods import check_method
+    from sparc.runs import Run
 
-    check_method(parsed.method)
-    get_env(parsed.env)
     values = read_config(parsed.config) if parsed.config else {}
     values |= {name: value for name, value in vars(parsed).items() if name in FIELDS}
     if isinstance(options := values.get("env_options"), list):
         values["env_options"] = dict(pair(option) for option in options)
-    config = make_config(values, parsed.preset)
-    make_vector_env(config.env, 1, **config.env_options).close()  # a wrong option must not leave a run behind
-
-    from sparc.runs import Run
-
-    return work(Run.create(config, parsed.run_dir), None)
+    return work(Run.create(make_config(values, parsed.preset), parsed.run_dir), None)
 
 
 def resume(parsed: argparse.Namespace) -> int:

@@ -78,7 +78,7 @@ class TrainingBar:
             parts.append(f"return {record['episode_return']:,.1f}")
         if record["evaluation"] is not None:
             parts.append(f"IND eval {record['evaluation']:,.1f}")
-        losses = [f"{short} {record[name]:.3g}" for name, short in SHOWN_LOSSES.items() if name in record]
+        losses = [f"{name} {record[key]:.3g}" for key, name in SHOWN_LOSSES.items() if key in record]
         phase = "" if record["phase"] == "train" else f" ({record['phase']})"
         self.bar.update(
             self.task,
@@ -110,32 +110,31 @@ def step_bar(title: str) -> Iterator[ProgressCall]:
         yield lambda done, most: bar.update(task, completed=done, total=most or None)
 
 
-def summary_table(
-    evaluations: Mapping[str, Evaluation], title: str, reference: Mapping[str, str] | None = None
-) -> None:
-    """Print IND and OOD returns, mean ± standard deviation over the contexts, and a further column by name."""
+def summary_table(evaluations: Mapping[str, Evaluation], title: str, scores: Mapping[str, str] | None = None) -> None:
+    """Print IND and OOD returns, mean ± standard deviation over the contexts, the lowest, and scores if there are."""
     table = Table(title=title, title_justify="left")
-    table.add_column("method")
+    table.add_column("method", no_wrap=True)
     for region in ("IND", "OOD"):
-        table.add_column(f"{region} return", justify="right")
-        table.add_column("min … max", justify="right", style="dim")
-    if reference:
-        table.add_column("OOD, Oracle = 100 %", justify="right")
+        table.add_column(f"{region} return", justify="right", no_wrap=True)
+        table.add_column("lowest", justify="right", style="dim", no_wrap=True)
+    if scores:
+        table.add_column("OOD score", justify="right", no_wrap=True)
     for name, evaluation in evaluations.items():
         cells = []
         summary = evaluation.summary()
         for region in ("ind", "ood"):
             part = summary.get(region)
-            cells += (
-                [f"{part['mean']:,.2f} ± {part['std']:,.2f}", f"{part['min']:,.1f} … {part['max']:,.1f}"]
-                if part
-                else ["–", "–"]
-            )
-        table.add_row(name, *cells, *([reference[name]] if reference else []))
+            cells += [f"{short(part['mean'])} ± {short(part['std'])}", short(part["min"])] if part else ["–", "–"]
+        table.add_row(name, *cells, *([scores[name]] if scores else []))
     Console().print(table)
     counts = {region: part["contexts"] for region, part in next(iter(evaluations.values())).summary().items()}
     spread = " and ".join(f"{count} {region.upper()}" for region, count in counts.items())
     print(f"mean ± standard deviation over {spread} contexts")
+
+
+def short(value: float) -> str:
+    """Write a return with what matters of it."""
+    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:#.3g}"
 
 
 def environment_table(entries: Mapping[str, EnvEntry]) -> None:

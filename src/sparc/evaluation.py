@@ -14,7 +14,7 @@ import numpy as np
 
 from sparc.contexts import ContextSpace
 from sparc.envs import get_env, make_vector_env
-from sparc.envs.contextual import ContextualVectorEnv
+from sparc.envs.contextual import ContextualVectorEnv, check_count
 from sparc.errors import RunFailure, SparcError, UserError
 from sparc.policy import Policy
 from sparc.runs import Run, replace
@@ -91,7 +91,7 @@ def evaluate(
     **env_options: Any,
 ) -> Evaluation:
     """Run the policy without noise in every context, all of them side by side, on all cores unless told otherwise."""
-    rows = contexts_of(env).check(contexts).repeat(episodes, axis=0)
+    rows = contexts_of(env).check(contexts).repeat(check_count("episodes", episodes), axis=0)
     if isinstance(env, str):
         venv = make_vector_env(env, len(rows), threads=threads or os.cpu_count() or 1, **env_options)
     else:
@@ -153,7 +153,7 @@ def evaluate_run(
     env, space = run.config.env, get_env(run.config.env).context_space
     policy = load(run.path, number)
     evaluation = evaluate(policy, env, space.grid(grid), episodes, progress=progress, **run.config.env_options)
-    stem = run.evaluations / f"{number}-grid{grid}"
+    stem = run.evaluations / (f"{number}-grid{grid}" + (f"x{episodes}" if episodes > 1 else ""))
     run.evaluations.mkdir(exist_ok=True)
     about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number,
              "grid": grid, "episodes": episodes, "reads": policy.reads}  # fmt: skip

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sparc.evaluation import Evaluation
 
 COLOURS = "viridis"  # even in grey and for colour-blind readers
+SHOWN_PERCENTILES = (2, 98)  # of the returns; those beyond get the colours at the ends
 BOX: dict[str, Any] = {"fill": False, "edgecolor": "white", "linestyle": "--", "linewidth": 1.8}
 
 
@@ -34,7 +35,8 @@ def heatmap(evaluations: Mapping[str, Evaluation], space: ContextSpace, path: Pa
     FigureCanvasAgg(figure)
     panels = np.atleast_1d(figure.subplots(rows, columns, squeeze=False).ravel())
     values = np.concatenate([evaluation.cells()[2] for evaluation in evaluations.values()])
-    low, high = float(values.min()), float(values.max())
+    # a few cells where the wind carries the robot away must not take all the colours
+    low, high = (float(value) for value in np.percentile(values, SHOWN_PERCENTILES))
     image = None
     for panel, (title, evaluation) in zip(panels, evaluations.items(), strict=False):
         summary = evaluation.summary()
@@ -50,7 +52,9 @@ def heatmap(evaluations: Mapping[str, Evaluation], space: ContextSpace, path: Pa
     for panel in panels[count:]:
         panel.axis("off")
     if image is not None:
-        figure.colorbar(image, ax=list(panels), label="return", shrink=0.85)
+        below, above = values.min() < low, values.max() > high
+        extend = "both" if below and above else "min" if below else "max" if above else "neither"
+        figure.colorbar(image, ax=list(panels), label="return", shrink=0.85, extend=extend)
     beside = path.with_name(f".{path.name}")
     figure.savefig(beside, dpi=110, format="png")
     beside.replace(path)

@@ -11,7 +11,7 @@ from jax import Array
 
 from sparc.errors import UserError
 from sparc.history import History
-from sparc.nets import Actor, Inputs, Reads
+from sparc.nets import Actor, ContextEncoder, Inputs, RawContext, Reads
 
 
 @partial(jax.jit, static_argnames="noisy")
@@ -42,11 +42,21 @@ class Policy:
         """What the policy needs beside the observation: nothing, its history or the context."""
         return self.actor.encoder.reads
 
+    @property
+    def context_size(self) -> int:
+        """How many numbers of context the policy reads."""
+        encoder = self.actor.encoder
+        scale = encoder.scale if isinstance(encoder, ContextEncoder) else encoder
+        return len(scale.centre) if isinstance(scale, RawContext) else 0
+
     def reset(self, mask: np.ndarray | None = None) -> None:
         """Forget the history of the masked rows; without a mask, of all, and be ready for another number of rows."""
         if mask is None:
             self.history = None
         elif self.history is not None:
+            rows = len(self.history.array)
+            if np.shape(mask) != (rows,):
+                raise UserError(f"The policy acts for {rows} rows: its mask must have as many, not {np.shape(mask)}.")
             self.history.reset(mask)
 
     def act(self, obs: np.ndarray, context: np.ndarray | None = None, key: Array | None = None) -> np.ndarray:
@@ -75,6 +85,9 @@ class Policy:
         if self.reads == "context":
             if context is None:
                 raise UserError("This policy reads the true context (Oracle or an RMA expert): call act(obs, context).")
+            expected = (len(obs), self.context_size)
+            if np.shape(context) != expected:
+                raise UserError(f"The policy expects contexts of shape {expected}, got {np.shape(context)}.")
             inputs = Inputs(obs, context=np.asarray(context, np.float32))
         elif self.reads == "history":
             inputs = Inputs(obs, history=self.history.array)

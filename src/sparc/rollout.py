@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,7 +27,7 @@ class Collector:
         self.episodes = 0
         self.returns = np.zeros(venv.num_envs)  # of the episodes under way
         self.recent: deque[float] = deque(maxlen=RECENT_EPISODES)
-        self.obs = self.checked("reset", venv.reset(seed=seeds)[0])
+        self.obs = self.reset(seed=seeds)
         policy.start(venv.num_envs)
 
     def collect(self, replay: Replay, vector_steps: int, key: Array, random: bool) -> None:
@@ -43,12 +44,7 @@ class Collector:
                 policy.history.push(obs, action)
             else:
                 action = policy.choose(obs, contexts, step_key)
-            try:
-                next_obs, reward, terminated, truncated, _ = venv.step(policy.scale(action))
-            except SparcError:
-                raise
-            except Exception as error:
-                raise RunFailure(self.complaint(f"raised {type(error).__name__}: {error}", contexts)) from error
+            next_obs, reward, terminated, truncated, _ = self.call("step", policy.scale(action))
             next_obs, reward = self.checked("step", next_obs, contexts), self.checked_reward(reward, contexts)
             replay.add(obs, action, reward, terminated, truncated, next_obs, contexts, venv.contexts)
             self.steps += venv.num_envs
@@ -59,15 +55,29 @@ class Collector:
                 self.recent.extend(self.returns[ended].tolist())
                 self.episodes += int(ended.sum())
                 self.returns[ended] = 0.0
-                self.obs = self.checked("reset", venv.reset(options={"reset_mask": ended})[0])
+                self.obs = self.reset(options={"reset_mask": ended})
                 policy.reset(ended)
 
     def restart(self) -> None:
         """Break off all episodes and begin new ones."""
-        self.obs = self.checked("reset", self.venv.reset()[0])
+        self.obs = self.reset()
         self.policy.start(self.venv.num_envs)
         self.returns[:] = 0.0
         self.recent.clear()
+
+    def reset(self, **how: Any) -> np.ndarray:
+        """Begin episodes and give the observations of all environments."""
+        return self.checked("reset", self.call("reset", **how)[0])
+
+    def call(self, what: str, *arguments: Any, **how: Any) -> Any:
+        """Call the environments; where one raises, say which and when."""
+        contexts = self.venv.contexts.copy()
+        try:
+            return getattr(self.venv, what)(*arguments, **how)
+        except SparcError:
+            raise
+        except Exception as error:
+            raise RunFailure(self.complaint(f"raised {type(error).__name__} in {what}: {error}", contexts)) from error
 
     def checked(self, what: str, obs: np.ndarray, contexts: np.ndarray | None = None) -> np.ndarray:
         """Give the observations as float32, or say which environment went wrong and where."""

@@ -20,7 +20,9 @@ from typing import Any
 import yaml
 
 from sparc.config import Config, make_config, read_config
+from sparc.envs import make_vector_env
 from sparc.errors import RunFailure, UserError
+from sparc.methods import check_method
 
 PACKAGES = ("sparc-rl", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")
 
@@ -37,7 +39,9 @@ class Run:
 
     @classmethod
     def create(cls, config: Config, path: Path | None = None) -> Run:
-        """Make a new run directory; an existing one is never overwritten."""
+        """Make a new run directory; an existing one is never overwritten, a wrong name or option leaves none behind."""
+        check_method(config.method)
+        make_vector_env(config.env, 1, **config.env_options).close()
         if path is None:
             stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
             path = Path("runs") / config.env.split(":")[-1] / config.method / f"seed{config.seed}-{stamp}"
@@ -186,5 +190,6 @@ def processor() -> str:
 
 def _runs_below(path: Path) -> str:
     """Offer the newest run below a folder that is no run itself."""
-    below = sorted(path.glob("**/config.yaml"), key=lambda file: file.stat().st_mtime) if path.is_dir() else []
+    levels = ("*/config.yaml", "*/*/config.yaml", "*/*/*/config.yaml")
+    below = sorted((file for level in levels for file in path.glob(level)), key=lambda file: file.stat().st_mtime)
     return f" Did you mean {below[-1].parent}?" if below else ""

@@ -22,7 +22,7 @@ from sparc.envs import make_vector_env
 from sparc.envs.contextual import ContextualVectorEnv
 from sparc.errors import RunFailure, UserError
 from sparc.evaluation import evaluate
-from sparc.methods import check_method, get_method
+from sparc.methods import get_method
 from sparc.methods.qr_sac import QrSac, Spec, State, scan_updates
 from sparc.policy import Policy
 from sparc.replay import Replay
@@ -37,14 +37,7 @@ def train(method: str, env: str, *, preset: str = "mujoco", run_dir: str | Path 
           report: Report | None = None, **config: Any) -> Path:  # fmt: skip
     """Train a method on an environment and give the run directory; the keywords are the fields of `Config`."""
     settings = make_config({"method": method, "env": env, **config}, preset)
-    return proceed(new_run(settings, Path(run_dir) if run_dir is not None else None), report)
-
-
-def new_run(config: Config, path: Path | None) -> Run:
-    """Make a run directory, once it is clear that there are such a method and such an environment."""
-    check_method(config.method)
-    make_vector_env(config.env, 1, **config.env_options).close()
-    return Run.create(config, path)
+    return proceed(Run.create(settings, Path(run_dir) if run_dir is not None else None), report)
 
 
 def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None) -> Path:

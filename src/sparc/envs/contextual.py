@@ -120,8 +120,8 @@ class ContextualEnv(gym.Wrapper[Any, Any, Any, Any]):
 
 def check_probability(value: float) -> float:
     """Return the probability, or raise a UserError if it is none."""
-    if not 0.0 <= value <= 1.0:
-        raise UserError(f"change_probability must be between 0 and 1, got {value}")
+    if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+        raise UserError(f"change_probability must be between 0 and 1, got {value!r}")
     return float(value)
 
 

@@ -1,0 +1,383 @@
+"""Whole training runs, in this process: determinism, resuming, checkpoints, phases, and what an environment breaks."""
+
+import importlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import sparc
+from sparc import checkpoint, training
+from sparc.cli import main
+from sparc.config import make_config
+from sparc.errors import RunFailure, UserError
+from sparc.methods import METHODS
+from sparc.runs import Run
+
+BOAT, CHEETAH = "DriftingBoat-v0", "WindHalfCheetah-v5"
+# The ring of rows wraps within these runs; RMA's second phase begins at 100.
+WRAPPING = {"replay_capacity": 200, "steps_per_update": 10, "evaluate_every": 20, "expert_updates": 100}
+FIRST, TOTAL = 120, 160  # updates: asked for at first, and after the run was extended
+
+PENDULUM = """
+import sparc
+
+def set_mass(env, context):
+    env.m = float(context[0])
+
+space = sparc.ContextSpace.box(m=("kg", (0.75, 1.25), (0.5, 1.5)))
+sparc.register_env("HeavyPendulum-v0", make="Pendulum-v1", apply=set_mass, context_space=space, max_episode_steps=30)
+"""
+
+# An environment that goes wrong at its k-th step, as long as `wrong` says how.
+UNRELIABLE = """
+import gymnasium as gym
+import numpy as np
+import sparc
+
+wrong, wrong_at = "", 0
+values = {"observation": np.array([np.nan, 0.0]), "shape": np.zeros(3), "short": np.zeros(1), "reward": np.inf}
+
+class Unreliable(gym.Env):
+    def __init__(self):
+        self.observation_space = gym.spaces.Box(-9, 9, (2,), np.float64)
+        self.action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+        self.drift = 0.0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.steps = self.np_random.normal(size=2), 0
+        return self.place.copy(), {}
+
+    def step(self, action):
+        self.steps += 1
+        self.place = np.clip(self.place + 0.1 * action[0] + 0.1 * self.drift, -9, 9)
+        observation, reward = self.place.copy(), -float(np.abs(self.place).sum())
+        if wrong and self.steps == wrong_at:
+            if wrong == "exception":
+                raise OverflowError("the motor is on fire")
+            observation, reward = (observation, values[wrong]) if wrong == "reward" else (values[wrong], reward)
+        return observation, reward, False, False, {}
+
+def set_drift(env, context):
+    env.drift = float(context[0])
+
+space = sparc.ContextSpace.box(drift=("m/s", (-1, 1), (-2, 2)))
+gym.register("Base-v0", Unreliable, max_episode_steps=40)
+sparc.register_env("Unreliable-v0", make="Base-v0", apply=set_drift, context_space=space)
+"""
+
+
+Compare = Callable[[Path, Path], None]
+
+
+class Crash(Exception):
+    """Ends a run without a warning, as a power cut would."""
+
+
+def crash_at(updates: int) -> Callable[[dict[str, Any]], None]:
+    def report(record: dict[str, Any]) -> None:
+        if record.get("updates", -1) >= updates:
+            raise Crash
+
+    return report
+
+
+def newest(run: Path) -> Path:
+    return run / "checkpoints" / str(checkpoint.numbers(run / "checkpoints")[-1])
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    return Run.open(run).records()
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory, tiny_wrapping: dict[str, Any]) -> Callable[[str], Path]:
+    """A finished run of a method on the boat, without an interruption; made once, not to be changed."""
+    done: dict[str, Path] = {}
+
+    def run(method: str) -> Path:
+        if method not in done:
+            folder = tmp_path_factory.mktemp("straight") / method
+            done[method] = sparc.train(method, BOAT, run_dir=folder, updates=TOTAL, **tiny_wrapping)
+        return done[method]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def tiny_wrapping(tiny_fields: dict[str, Any]) -> dict[str, Any]:
+    return {**tiny_fields, **WRAPPING}
+
+
+# The same again
+
+
+def test_the_seed_decides_every_bit(
+    straight: Callable[[str], Path], tmp_path: Path, tiny_wrapping: dict[str, Any], assert_same_run: Compare
+) -> None:
+    first = straight("sparc")
+    again = sparc.train("sparc", BOAT, run_dir=tmp_path / "again", updates=TOTAL, **tiny_wrapping)
+    assert_same_run(first, again)
+    assert (first / "replay" / "rows.npy").read_bytes() == (again / "replay" / "rows.npy").read_bytes()
+    other = sparc.train("oracle", BOAT, run_dir=tmp_path / "other", updates=TOTAL, seed=1, **tiny_wrapping)
+    ours, theirs = (checkpoint.load(newest(run))[0] for run in (other, straight("oracle")))
+    same = {name for name in ours if np.array_equal(ours[name], theirs[name])}
+    assert not [name for name in same if "weight" in name and "optimisers" not in name]
+    assert not same & {"collector.obs", "collector.history", "collector.env.rng", "collector.env.contexts"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_interrupted_and_extended_run_is_the_straight_one(
+    method: str,
+    straight: Callable[[str], Path],
+    tmp_path: Path,
+    tiny_wrapping: dict[str, Any],
+    assert_same_run: Compare,
+) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(Crash):
+        sparc.train(method, BOAT, run_dir=run, updates=FIRST, report=crash_at(90), **tiny_wrapping)
+    assert newest(run).name == "80"
+    sparc.resume(run)
+    assert newest(run).name == str(FIRST)
+    sparc.resume(run, updates=TOTAL)
+    assert newest(run).name == str(TOTAL)
+    assert_same_run(run, straight(method))
+    starts = [session["from_updates"] for session in Run.open(run).manifest()["sessions"]]
+    assert starts == [0, 80, FIRST]
+    slots = np.load(run / "replay" / "rows.npy", mmap_mode="r").shape[1]
+    assert (checkpoint.load(newest(run))[0]["replay.head"] > slots).all(), "the ring has not wrapped"
+
+
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [
+        (BOAT, {"change_probability": 0.1}),
+        (CHEETAH, {"change_probability": 0.1}),
+        ("heavy_pendulum:HeavyPendulum-v0", {}),
+    ],
+)
+def test_resuming_restores_every_kind_of_environment(
+    env: str,
+    options: dict[str, float],
+    tmp_path: Path,
+    tiny: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    assert_same_run: Compare,
+) -> None:
+    (tmp_path / "heavy_pendulum.py").write_text(PENDULUM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    fields = {**tiny, **WRAPPING, "env_options": options, "expert_updates": 0}
+    straight = sparc.train("oracle", env, run_dir=tmp_path / "straight", updates=60, **fields)
+    run = tmp_path / "run"
+    with pytest.raises(Crash):
+        sparc.train("oracle", env, run_dir=run, updates=40, report=crash_at(30), **fields)
+    sparc.resume(run)
+    sparc.resume(run, updates=60)
+    assert_same_run(run, straight)
+    then, now = (checkpoint.load(run / "checkpoints" / n)[0]["collector.env.contexts"] for n in ("40", "60"))
+    assert not np.array_equal(then, now), "no context has changed on the way"
+
+
+def test_a_crash_before_the_first_update_costs_nothing(
+    straight: Callable[[str], Path], tmp_path: Path, tiny_wrapping: dict[str, Any], assert_same_run: Compare
+) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(Crash):
+        sparc.train("oracle", BOAT, run_dir=run, updates=TOTAL, report=crash_at(0), **tiny_wrapping)
+    sparc.resume(run)
+    assert_same_run(run, straight("oracle"))
+
+
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
+    straight: Callable[[str], Path], tmp_path: Path, tiny_wrapping: dict[str, Any], assert_same_run: Compare
+) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(Crash):
+        sparc.train("oracle", BOAT, run_dir=run, updates=TOTAL, report=crash_at(150), **tiny_wrapping)
+    flip_a_bit(run / "checkpoints" / "140" / checkpoint.ARRAYS)
+    records: list[dict[str, Any]] = []
+    sparc.resume(run, report=records.append)
+    (note,) = [record["note"] for record in records if "note" in record]
+    assert f"{run}/checkpoints/140 is damaged" in note
+    assert Run.open(run).manifest()["sessions"][-1]["from_updates"] == 120
+    assert_same_run(run, straight("oracle"))
+
+    for number in checkpoint.numbers(run / "checkpoints"):
+        flip_a_bit(run / "checkpoints" / str(number) / checkpoint.ARRAYS)
+    with pytest.raises(RunFailure, match=r"No checkpoint in \S+ is sound"):
+        sparc.resume(run, updates=TOTAL + 20)
+
+
+def flip_a_bit(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 4
+    file.write_bytes(data)
+
+
+# The run directory
+
+
+def test_the_run_directory(straight: Callable[[str], Path], tiny_wrapping: dict[str, Any]) -> None:
+    run = straight("sparc")
+    assert {path.name for path in run.iterdir() if not path.name.startswith(".")} == {
+        "config.yaml", "manifest.json", "metrics.jsonl", "tensorboard", "replay", "checkpoints", "evaluations",
+    }  # fmt: skip
+    expected = make_config({"method": "sparc", "env": BOAT, "updates": TOTAL, **tiny_wrapping})
+    assert yaml.safe_load((run / "config.yaml").read_text()) == expected.to_dict()
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert (manifest["method"], manifest["env"], manifest["seed"]) == ("sparc", BOAT, 0)
+    (session,) = manifest["sessions"]
+    assert {"python", "jax", "jaxlib", "equinox", "optax", "gymnasium", "mujoco", "numpy"} <= session["versions"].keys()
+    assert session["command"] and session["machine"]["cores"] >= 1
+    assert list((run / "tensorboard").glob("events.*"))
+    assert {path.name for path in newest(run).iterdir()} == {checkpoint.ARRAYS, checkpoint.META}
+    assert not list((run / "checkpoints").glob(".*")), "nothing half done is left"
+
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    trained = [record for record in records if record["kind"] == "train"]
+    assert [record["updates"] for record in trained] == list(range(20, TOTAL + 1, 20))
+    assert [record["env_steps"] for record in trained] == [10 * n + 100 for n in range(20, TOTAL + 1, 20)]
+    assert {"critic_loss", "actor_loss", "adapter_loss", "entropy", "updates_per_s"} <= trained[0].keys()
+    evaluated = [record for record in records if record["kind"] == "evaluation"]
+    assert [record["updates"] for record in evaluated] == list(range(20, TOTAL + 1, 20))
+    for record in evaluated:
+        returns = [record[f"return_{i}"] for i in range(3)]
+        assert record["mean_return"] == pytest.approx(np.mean(returns)) and all(0 <= r <= 100 for r in returns)
+
+
+def test_an_existing_run_is_not_touched(straight: Callable[[str], Path], tiny_wrapping: dict[str, Any]) -> None:
+    run = straight("sparc")
+
+    def look() -> dict[Path, tuple[int, bytes]]:
+        return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.rglob("*") if path.is_file()}
+
+    before = look()
+    with pytest.raises(UserError, match=r"exists: go on with `sparc resume"):
+        sparc.train("sparc", BOAT, run_dir=run, updates=TOTAL, **tiny_wrapping)
+    assert look() == before
+
+
+def test_a_run_in_use_is_refused(straight: Callable[[str], Path], tmp_path: Path) -> None:
+    run = shutil.copytree(straight("oracle"), tmp_path / "run")
+    owner = Run.open(run)
+    owner.lock()
+    with pytest.raises(UserError, match=r"in use by process \d+: stop it first") as error:
+        sparc.resume(run, updates=TOTAL + 20)
+    assert "\n" not in str(error.value)
+    assert Run.open(run).config.updates == TOTAL, "refused, but its config was changed"
+    owner.close()
+    sparc.resume(run, updates=TOTAL + 20)
+    assert newest(run).name == str(TOTAL + 20)
+
+
+# Which checkpoints stay, and phases
+
+
+def script(monkeypatch: pytest.MonkeyPatch, returns: list[list[float]]) -> None:
+    """Let the training evaluations return these, one after the other."""
+    left = iter(returns)
+    monkeypatch.setattr(training, "evaluate", lambda *_, **__: SimpleNamespace(returns=np.array(next(left))))
+
+
+def test_the_pareto_front_is_kept_and_the_best_is_loaded(
+    tmp_path: Path, tiny_wrapping: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = [[9, 0, 0], [0, 0, 0], [5, 5, 5], [0, 9, 0], [1, 1, 1], [0, 0, 1]]
+    script(monkeypatch, scores)
+    run = sparc.train("oracle", BOAT, run_dir=tmp_path / "run", updates=120, **tiny_wrapping)
+    assert checkpoint.numbers(run / "checkpoints") == [20, 60, 80, 100, 120]  # the front, and the newest two
+    kept = checkpoint.load_scores(checkpoint.load_meta(newest(run)))
+    assert kept == dict(zip(range(20, 121, 20), scores, strict=True))
+    assert [training.choose(Run.open(run), which) for which in ("best", "last", 80)] == [60, 120, 80]
+    weights = checkpoint.load(run / "checkpoints" / "60")[0]["state.expert.trunk.head.weight"]
+    np.testing.assert_array_equal(sparc.load(run).actor.trunk.head.weight, weights)
+    with pytest.raises(UserError, match="has no checkpoint 40: it has 20, 60, 80, 100, 120"):
+        sparc.load(run, 40)
+
+
+def test_rma_trains_only_the_adapter_on_the_best_expert(
+    tmp_path: Path, tiny_wrapping: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expert = [[1, 1, 1], [7, 7, 7], [6, 6, 6], [2, 2, 2], [2, 2, 2]]  # phase one: at 20, 40, …, 100
+    adapter = [[3, 3, 3], [2, 2, 2], [1, 1, 1]]  # phase two: at 120, 140, 160
+    script(monkeypatch, expert + adapter)
+    run = sparc.train("rma", BOAT, run_dir=tmp_path / "run", updates=TOTAL, **tiny_wrapping)
+    assert checkpoint.numbers(run / "checkpoints") == [40, 120, 140, 160]  # the expert, the best, the newest two
+    arrays, meta = {}, {}
+    for number in (40, 120, 160):
+        arrays[number], meta[number] = checkpoint.load(run / "checkpoints" / str(number))
+    assert [(meta[n]["phase"], meta[n]["expert_from"]) for n in (40, 120, 160)] == [
+        ("expert", None), ("adapter", 40), ("adapter", 40),
+    ]  # fmt: skip
+    learned = [name for name in arrays[40] if name.startswith("state")]
+    for earlier, later in ((40, 120), (120, 160)):
+        changed = {name for name in learned if arrays[earlier][name].tobytes() != arrays[later][name].tobytes()}
+        of_adapter = {n for n in learned if n.startswith(("state.adapter", "state.optimisers['adapter']"))}
+        assert changed == of_adapter
+    # phase two gathers its own experience: its replay begins anew
+    assert arrays[120]["replay.floor"].min() > 0 == arrays[40]["replay.floor"].max()
+    phases = [record["phase"] for record in metrics(run) if record["kind"] == "evaluation"]
+    assert phases == ["expert"] * 5 + ["adapter"] * 3
+    assert sparc.load(run).reads == "history" and sparc.load(run, 40).reads == "context"
+    assert training.choose(Run.open(run), "best") == 120
+
+
+# What an environment breaks
+
+
+@pytest.fixture
+def unreliable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "unreliable_env.py").write_text(UNRELIABLE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("unreliable_env")
+    monkeypatch.setattr(module, "wrong", "")
+    monkeypatch.setattr(module, "wrong_at", 0)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("observation", "returned NaN or infinity in an observation"),
+        ("reward", "returned NaN or infinity as a reward"),
+        ("shape", "(3,)"),
+        ("short", "(1,)"),
+        ("exception", "raised OverflowError: the motor is on fire"),
+    ],
+)
+def test_a_broken_environment_is_named(
+    wrong: str, words: str, unreliable: Any, tmp_path: Path, tiny_yaml: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unreliable.wrong, unreliable.wrong_at = wrong, 7  # while actions are still random
+    run = tmp_path / "run"
+    command = ["train", "oracle", "unreliable_env:Unreliable-v0", "--config", tiny_yaml, "--run-dir", run]
+    assert main([*map(str, command), "--updates", "100"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("sparc: unreliable_env:Unreliable-v0 ") and words in line
+    assert "at environment step 30" in line  # the seventh of five environments
+    assert "context drift=" in line
+
+
+def test_a_run_goes_on_once_its_environment_is_repaired(
+    unreliable: Any, tmp_path: Path, tiny: dict[str, Any], assert_same_run: Compare
+) -> None:
+    env = "unreliable_env:Unreliable-v0"
+    straight = sparc.train("oracle", env, run_dir=tmp_path / "straight", updates=100, **tiny)
+    unreliable.wrong, unreliable.wrong_at = "observation", 23  # while learning, before anything is evaluated
+    run = tmp_path / "run"
+    with pytest.raises(RunFailure, match="NaN or infinity in an observation from step at environment step 110"):
+        sparc.train("oracle", env, run_dir=run, updates=100, **tiny)
+    assert newest(run).name == "0"
+    unreliable.wrong = ""
+    sparc.resume(run)
+    assert_same_run(run, straight)
