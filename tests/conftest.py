@@ -12,6 +12,7 @@ import yaml
 
 import sparc  # does not load JAX, which reads what is set here when it is loaded
 from sparc import checkpoint
+from sparc.envs import all_envs
 from sparc.runs import Run
 
 # Compiling takes most of a short run's time. The programs are kept between runs of the tests and shared by the workers
@@ -22,6 +23,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # Two processes may meet at one file of the cache; then JAX warns and compiles.
 CACHE_WARNING = "ignore:Error reading persistent compilation cache entry"
 
+ENVIRONMENTS = sorted(all_envs())  # as sparc ships them, before tests register their own
 SPARC = (sys.executable, "-m", "sparc")
 TINY = {
     "width": 16,

@@ -176,7 +176,7 @@ def test_a_run_from_beginning_to_end(sparc_cli: Cli, tiny_yaml: Path, tmp_path: 
 def test_evaluate_a_chosen_checkpoint(sparc_cli: Cli, copy: Path, which: str, number: int | None) -> None:
     succeed(sparc_cli("evaluate", "run", "--checkpoint", which, "--grid", 3, "--episodes", 2))
     (rows,) = (copy / "evaluations").glob("*.csv")
-    assert number is None or rows.name == f"{number}-grid3.csv"
+    assert number is None or rows.name == f"{number}-grid3x2.csv"
     assert len(rows.read_text().splitlines()) == 1 + 9 * 2
 
 

@@ -7,17 +7,18 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from conftest import ENVIRONMENTS
 from gymnasium.utils.env_checker import check_env
 
 import sparc
-from sparc.envs import all_envs, get_env
+from sparc.envs import get_env
 from sparc.envs.contextual import ContextualVectorEnv
 from sparc.errors import UserError
 
 N = 3
 LIMIT = 60  # steps per episode here, so that resets are part of every test
 
-every_env = pytest.mark.parametrize("id", sorted(all_envs()))
+every_env = pytest.mark.parametrize("id", ENVIRONMENTS)
 
 
 @pytest.fixture(autouse=True)

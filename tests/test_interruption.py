@@ -116,8 +116,9 @@ def test_killed_at_each_step_of_writing(
 ) -> None:
     run = tmp_path / "run"
     points = [
-        ("os.rename", ".config.yaml.new", 1),  # the run directory is there, but nothing is in it
-        ("os.mkdir", "run/replay", 1),  # half of it is in it
+        ("os.mkdir", ".run.new/replay", 1),  # half of the run directory is there
+        ("os.rename", ".config.yaml.new", 1),  # its config is about to get its name
+        ("os.rename", ".run.new", 1),  # and so is the directory itself
         ("open", ".0.new/checkpoint.json", 1),  # the first checkpoint has its arrays alone
         ("os.rename", ".metrics.jsonl.new", 1),  # the metrics are about to be replaced
         ("open", ".100.new/arrays.safetensors", 2),  # a checkpoint is whole, but perhaps not on the disk

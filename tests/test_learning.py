@@ -27,8 +27,9 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], dic
     def of(method: str, updates: int) -> dict[str, float]:
         if method not in runs:
             folder = tmp_path_factory.mktemp("learning") / method
-            fields = {"updates": UPDATES[method], "evaluate_every": UPDATES[method], "random_steps": 2_000}
-            runs[method] = sparc.train(method, BOAT, preset="light", run_dir=folder, **fields)
+            updates_of = {"updates": UPDATES[method], "evaluate_every": UPDATES[method]}
+            quick = {"random_steps": 2_000, "batch_size": 64}
+            runs[method] = sparc.train(method, BOAT, preset="light", run_dir=folder, **updates_of, **quick)
         evaluation = sparc.evaluate(sparc.load(runs[method], updates), BOAT, contexts, threads=1)
         return {region: float(part["mean"]) for region, part in evaluation.summary().items()}
 

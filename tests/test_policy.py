@@ -186,11 +186,11 @@ SPACE = ContextSpace.box(m=("kg", (0.75, 1.25), (0.5, 1.5)))
 gym.register("LopsidedBase-v0", entry_point=Lopsided, max_episode_steps=5)
 sparc.register_env("Lopsided-v0", make="LopsidedBase-v0", apply=lambda env, context: None, context_space=SPACE)
 sparc.register_env(
-    "HeavyPendulum-v0", make="Pendulum-v1", apply=lambda env, c: setattr(env, "m", float(c[0])), context_space=SPACE
+    "BoundedPendulum-v0", make="Pendulum-v1", apply=lambda env, c: setattr(env, "m", float(c[0])), context_space=SPACE
 )
 
 
-@pytest.mark.parametrize(("env", "size"), [("HeavyPendulum-v0", 3), ("Lopsided-v0", O)])
+@pytest.mark.parametrize(("env", "size"), [("BoundedPendulum-v0", 3), ("Lopsided-v0", O)])
 def test_actions_fill_the_bounds_of_the_environment_and_stay_inside(untrained: Maker, env: str, size: int) -> None:
     policy = untrained("only-obs", env)
     made = sparc.make_env(env)

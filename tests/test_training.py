@@ -22,7 +22,13 @@ from sparc.runs import Run
 
 BOAT, CHEETAH = "DriftingBoat-v0", "WindHalfCheetah-v5"
 # The ring of rows wraps within these runs; RMA's second phase begins at 100.
-WRAPPING = {"replay_capacity": 200, "steps_per_update": 10, "evaluate_every": 20, "expert_updates": 100}
+WRAPPING = {
+    "replay_capacity": 200,
+    "steps_per_update": 10,
+    "evaluate_every": 20,
+    "log_every": 10,
+    "expert_updates": 100,
+}
 FIRST, TOTAL = 120, 160  # updates: asked for at first, and after the run was extended
 
 PENDULUM = """
@@ -32,7 +38,7 @@ def set_mass(env, context):
     env.m = float(context[0])
 
 space = sparc.ContextSpace.box(m=("kg", (0.75, 1.25), (0.5, 1.5)))
-sparc.register_env("HeavyPendulum-v0", make="Pendulum-v1", apply=set_mass, context_space=space, max_episode_steps=30)
+sparc.register_env("ResumedPendulum-v0", make="Pendulum-v1", apply=set_mass, context_space=space, max_episode_steps=30)
 """
 
 # An environment that goes wrong at its k-th step, as long as `wrong` says how.
@@ -69,8 +75,8 @@ def set_drift(env, context):
     env.drift = float(context[0])
 
 space = sparc.ContextSpace.box(drift=("m/s", (-1, 1), (-2, 2)))
-gym.register("Base-v0", Unreliable, max_episode_steps=40)
-sparc.register_env("Unreliable-v0", make="Base-v0", apply=set_drift, context_space=space)
+gym.register("UnreliableBase-v0", Unreliable, max_episode_steps=40)
+sparc.register_env("Unreliable-v0", make="UnreliableBase-v0", apply=set_drift, context_space=space)
 """
 
 
@@ -161,7 +167,7 @@ def test_an_interrupted_and_extended_run_is_the_straight_one(
     [
         (BOAT, {"change_probability": 0.1}),
         (CHEETAH, {"change_probability": 0.1}),
-        ("heavy_pendulum:HeavyPendulum-v0", {}),
+        ("resumed_pendulum:ResumedPendulum-v0", {}),
     ],
 )
 def test_resuming_restores_every_kind_of_environment(
@@ -172,7 +178,7 @@ def test_resuming_restores_every_kind_of_environment(
     monkeypatch: pytest.MonkeyPatch,
     assert_same_run: Compare,
 ) -> None:
-    (tmp_path / "heavy_pendulum.py").write_text(PENDULUM)
+    (tmp_path / "resumed_pendulum.py").write_text(PENDULUM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     fields = {**tiny, **WRAPPING, "env_options": options, "expert_updates": 0}
@@ -244,8 +250,8 @@ def test_the_run_directory(straight: Callable[[str], Path], tiny_wrapping: dict[
 
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     trained = [record for record in records if record["kind"] == "train"]
-    assert [record["updates"] for record in trained] == list(range(20, TOTAL + 1, 20))
-    assert [record["env_steps"] for record in trained] == [10 * n + 100 for n in range(20, TOTAL + 1, 20)]
+    assert [record["updates"] for record in trained] == list(range(10, TOTAL + 1, 10))
+    assert [record["env_steps"] for record in trained] == [10 * n + 100 for n in range(10, TOTAL + 1, 10)]
     assert {"critic_loss", "actor_loss", "adapter_loss", "entropy", "updates_per_s"} <= trained[0].keys()
     evaluated = [record for record in records if record["kind"] == "evaluation"]
     assert [record["updates"] for record in evaluated] == list(range(20, TOTAL + 1, 20))
@@ -352,7 +358,7 @@ def unreliable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ("reward", "returned NaN or infinity as a reward"),
         ("shape", "(3,)"),
         ("short", "(1,)"),
-        ("exception", "raised OverflowError: the motor is on fire"),
+        ("exception", "raised OverflowError in step: the motor is on fire"),
     ],
 )
 def test_a_broken_environment_is_named(

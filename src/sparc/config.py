@@ -109,7 +109,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "width": 64,
         "history_length": 10,
         "num_quantiles": 16,
-        "batch_size": 64,
+        "batch_size": 256,
         "discount": 0.8,
         "learning_rate": 5e-4,
         "adapter_learning_rate": 5e-4,

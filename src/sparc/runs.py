@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import platform
+import shutil
 import sys
 from datetime import UTC, datetime
 from importlib import metadata
@@ -46,18 +47,19 @@ class Run:
             stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
             path = Path("runs") / config.env.split(":")[-1] / config.method / f"seed{config.seed}-{stamp}"
         try:
-            if path.is_dir() and any(path.iterdir()):
+            if path.exists() and not (path.is_dir() and not any(path.iterdir())):
                 raise FileExistsError
-            path.mkdir(parents=True, exist_ok=True)
-            run = cls(path, config)
-            for folder in (run.checkpoints, run.replay, run.evaluations):
-                folder.mkdir()
-            run.write_config(config)
+            beside = cls(path.with_name(f".{path.name}.new"), config)  # it gets its name when it is whole
+            shutil.rmtree(beside.path, ignore_errors=True)
+            for folder in (beside.checkpoints, beside.replay, beside.evaluations):
+                folder.mkdir(parents=True)
+            beside.write_config(config)
+            beside.path.rename(path)
         except FileExistsError:
             raise UserError(f"{path} exists: go on with `sparc resume {path}`, or choose another --run-dir.") from None
         except OSError as error:
             raise UserError(f"Cannot create the run directory {path}: {error.strerror}.") from error
-        return run
+        return cls(path, config)
 
     @classmethod
     def open(cls, path: Path | str) -> Run:
