@@ -116,9 +116,8 @@ def test_killed_at_each_step_of_writing(
 ) -> None:
     run = tmp_path / "run"
     points = [
-        ("os.mkdir", ".run.new/replay", 1),  # half of the run directory is there
-        ("os.rename", ".config.yaml.new", 1),  # its config is about to get its name
-        ("os.rename", ".run.new", 1),  # and so is the directory itself
+        ("os.mkdir", "run/replay", 1),  # half of the run directory is there
+        ("os.rename", ".config.yaml.new", 1),  # all of it but the config, which makes it a run
         ("open", ".0.new/checkpoint.json", 1),  # the first checkpoint has its arrays alone
         ("os.rename", ".metrics.jsonl.new", 1),  # the metrics are about to be replaced
         ("open", ".100.new/arrays.safetensors", 2),  # a checkpoint is whole, but perhaps not on the disk

@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 import platform
-import shutil
 import sys
 from datetime import UTC, datetime
 from importlib import metadata
@@ -46,20 +45,22 @@ class Run:
         if path is None:
             stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
             path = Path("runs") / config.env.split(":")[-1] / config.method / f"seed{config.seed}-{stamp}"
+        run = cls(path, config)
+        folders = (run.checkpoints, run.replay, run.evaluations)
         try:
-            if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            # what a process killed in here leaves behind is no run yet
+            unfinished = {".config.yaml.new", *(folder.name for folder in folders)}
+            path.mkdir(parents=True, exist_ok=True)
+            if any(file.name not in unfinished for file in path.iterdir()):
                 raise FileExistsError
-            beside = cls(path.with_name(f".{path.name}.new"), config)  # it gets its name when it is whole
-            shutil.rmtree(beside.path, ignore_errors=True)
-            for folder in (beside.checkpoints, beside.replay, beside.evaluations):
-                folder.mkdir(parents=True)
-            beside.write_config(config)
-            beside.path.rename(path)
+            for folder in folders:
+                folder.mkdir(exist_ok=True)
+            run.write_config(config)  # last: this makes it a run
         except FileExistsError:
             raise UserError(f"{path} exists: go on with `sparc resume {path}`, or choose another --run-dir.") from None
         except OSError as error:
             raise UserError(f"Cannot create the run directory {path}: {error.strerror}.") from error
-        return cls(path, config)
+        return run
 
     @classmethod
     def open(cls, path: Path | str) -> Run:

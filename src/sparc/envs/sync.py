@@ -50,7 +50,8 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
             if seed is not None and not 0 <= seed < 2**63:
                 raise UserError(f"a seed must be between 0 and 2**63, got {seed}")
             self._seed[row] = -1 if seed is None else seed
-            self._rng[row] = pack_rng([self.envs[row].unwrapped.np_random])[0]
+            # a seed makes the generator's state before it meaningless
+            self._rng[row] = 0 if seed is not None else pack_rng([self.envs[row].unwrapped.np_random])[0]
             self._given[row] = np.nan if contexts is None else contexts[row]
             self._begin(row)
 
@@ -61,14 +62,19 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
             seed=None if self._seed[row] < 0 else int(self._seed[row]),
             options=None if drawn else {"context": self._given[row].copy()},
         )
-        self._observations[row], self.contexts[row] = observation, info["context"]
+        self._write(row, observation, info)
         self._actions[row] = []
 
     def _act(self, row: int, action: NDArray[Any]) -> tuple[float, bool, bool]:
         observation, reward, terminated, truncated, info = self.envs[row].step(action)
-        self._observations[row], self.contexts[row] = observation, info["context"]
+        self._write(row, observation, info)
         self._actions[row].append(action)
         return float(reward), bool(terminated), bool(truncated)
+
+    def _write(self, row: int, observation: Any, info: dict[str, Any]) -> None:
+        if np.shape(observation) != self.single_observation_space.shape:  # a single number would fill the whole row
+            raise ValueError(f"observation of shape {np.shape(observation)}, not {self.single_observation_space.shape}")
+        self._observations[row], self.contexts[row] = observation, info["context"]
 
     def _step(self, actions: NDArray[Any]) -> tuple[Array, Flags, Flags]:
         results = [self._act(row, action) for row, action in enumerate(actions.copy())]
@@ -98,7 +104,8 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
         self._seed[:], self._rng[:], self._given[:] = state["seed"], state["rng"], state["given"]
         episodes = np.split(state["actions"], np.cumsum(state["lengths"])[:-1])
         for row, (actions, env) in enumerate(zip(episodes, self.envs, strict=True)):
-            self._set_rng(env, state["rng"][row])
+            if self._seed[row] < 0:
+                self._set_rng(env, state["rng"][row])
             self._begin(row)
             for action in actions:
                 self._act(row, action.copy())
