@@ -241,6 +241,7 @@ def bench_policy(env: str, method: str) -> dict[str, Any]:
 def bench_evaluate(env: str, method: str) -> dict[str, Any]:
     """The full grid on all cores, with an untrained policy."""
     from sparc.evaluation import evaluate
+    from sparc.runs import usable_cores
 
     with tempfile.TemporaryDirectory() as folder:
         made = trainer(folder, env, method)
@@ -252,7 +253,7 @@ def bench_evaluate(env: str, method: str) -> dict[str, Any]:
             "seconds": round(seconds, 2),
             "cells": len(contexts),
             "env_steps": int(rows.lengths.sum()),
-            "cores": os.cpu_count(),
+            "cores": usable_cores(),
         }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from sparc.errors import RunFailure, UserError
 from sparc.evaluation import Evaluation, evaluate_run
 from sparc.figures import heatmap
 from sparc.methods import METHODS
-from sparc.runs import Run
+from sparc.runs import Run, usable_cores
 
 ENV, PRESET, GRID = "DriftingBoat-v0", "light", 21
 LONGEST_FIRST = ("history-input", "sparc", "rma", "oracle", "only-obs")  # so that no core waits at the end
@@ -85,7 +84,7 @@ def train_all(folder: Path, seed: int) -> None:
     try:
         with Live(console=console, refresh_per_second=4, transient=True) as live:
             while waiting or running:
-                while waiting and len(running) < (os.cpu_count() or 1):
+                while waiting and len(running) < usable_cores():
                     name = waiting.pop(0)
                     running[name] = start(folder, name, seed)
                 time.sleep(0.2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from sparc.envs import get_env, make_vector_env
 from sparc.envs.contextual import ContextualVectorEnv, check_count
 from sparc.errors import RunFailure, SparcError, UserError
 from sparc.policy import Policy
-from sparc.runs import Run, replace
+from sparc.runs import Run, replace, usable_cores
 
 ProgressCall = Callable[[int, int], None]  # steps done, steps at most
 
@@ -93,7 +92,7 @@ def evaluate(
     """Run the policy without noise in every context, all of them side by side, on all cores unless told otherwise."""
     rows = contexts_of(env).check(contexts).repeat(check_count("episodes", episodes), axis=0)
     if isinstance(env, str):
-        venv = make_vector_env(env, len(rows), threads=threads or os.cpu_count() or 1, **env_options)
+        venv = make_vector_env(env, len(rows), threads=threads or usable_cores(), **env_options)
     else:
         venv = env
     if venv.num_envs != len(rows):

@@ -110,8 +110,10 @@ class Run:
         replace(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
         manifest = self.manifest()
         entry = session(updates)
-        if manifest["sessions"] and manifest["sessions"][-1]["versions"] != entry["versions"]:
-            print("note: other library versions than before; the run goes on, but not bit for bit.", file=sys.stderr)
+        same = ("versions", "machine")  # XLA divides its work by the cores, which shows in the last bits
+        if manifest["sessions"] and any(manifest["sessions"][-1][key] != entry[key] for key in same):
+            other = "library versions, machine or number of usable cores"
+            print(f"note: other {other} than before; the run goes on, but not bit for bit.", file=sys.stderr)
         manifest["sessions"].append(entry)
         replace(self.path / "manifest.json", json.dumps(manifest, indent=1) + "\n")
         self._board = SummaryWriter(str(self.path / "tensorboard"), purge_step=updates)
@@ -177,9 +179,14 @@ def session(updates: int) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "from_updates": updates,
         "command": sys.argv,
-        "machine": {"system": platform.platform(), "processor": processor(), "cores": os.cpu_count()},
+        "machine": {"system": platform.platform(), "processor": processor(), "cores": usable_cores()},
         "versions": versions,
     }
+
+
+def usable_cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor() -> str:
