@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparc.errors import RunFailure, UserError
 from sparc.history import History
-from sparc.replay import Batch, Replay
+from sparc.replay import Batch, Replay, reserve
 
 O, A, C, GAMMA = 3, 2, 2, 0.9  # noqa: E741
 HALF_CHEETAH = {"obs_size": 17, "action_size": 6, "context_size": 2, "history_length": 50}
@@ -353,3 +353,17 @@ def test_a_cursor_without_its_rows_is_refused(tmp_path: Path) -> None:
 def test_impossible_sizes_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(UserError, match="replay"):
         make(None, **wrong)
+
+
+def test_room_is_reserved_also_where_the_system_has_no_call_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "rows"
+    with file.open("wb") as f:
+        f.write(b"header")
+        f.truncate(3_000_000)  # the rest is a hole
+    before = file.read_bytes()
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    reserve(file)
+    assert file.read_bytes() == before
+    assert file.stat().st_blocks * 512 >= 3_000_000

@@ -109,8 +109,42 @@ def sgemm_gflops(found: Counter[tuple[int, int, int]]) -> float:
     return counted / seconds / 1e9
 
 
-def figures(updates_per_s: float, found: Counter[tuple[int, int, int]], sgemm: float) -> dict[str, Any]:
-    """Put a speed beside the peak of the same run."""
+# Benches
+
+
+def trainer(folder: str, env: str, method: str) -> Any:
+    """Begin a run with the paper's networks, its replay warmed up."""
+    from sparc.config import make_config
+    from sparc.runs import Run
+    from sparc.training import Trainer
+
+    config = make_config({"method": method, "env": env, "random_steps": 5_000})
+    run = Run.create(config, Path(folder) / "run")
+    made = Trainer(run, lambda record: None)
+    while made.replay.size < config.random_steps:
+        made.collect(random=True)
+    return made
+
+
+def draw(made: Any) -> Any:
+    """Draw a chunk's minibatches, as the loop does."""
+    import numpy as np
+
+    config, method = made.config, made.method
+    return made.replay.sample(
+        np.random.default_rng(0),
+        (config.chunk, config.batch_size),
+        history=method.wants_history,
+        next_history=method.wants_next_history,
+    )
+
+
+def beside_peak(made: Any, batch: Any, chunk: Callable[[], None]) -> dict[str, Any]:
+    """Measure chunks of updates, and SGEMM before and after them."""
+    found = products(made.method, batch)
+    before = sgemm_gflops(found)
+    updates_per_s = rate(chunk, 2 * SECONDS) * made.config.chunk
+    sgemm = max(before, sgemm_gflops(found))
     gflops = updates_per_s * flops(found) / 1e9
     return {
         "updates_per_s": round(updates_per_s, 1),
@@ -121,68 +155,33 @@ def figures(updates_per_s: float, found: Counter[tuple[int, int, int]], sgemm: f
     }
 
 
-# Benches
-
-
-def trainer(folder: str, env: str, method: str, **changes: Any) -> Any:
-    """Begin a run with the paper's networks, its replay warmed up."""
-    from sparc.config import make_config
-    from sparc.runs import Run
-    from sparc.training import Trainer
-
-    config = make_config({"method": method, "env": env, "random_steps": 5_000, **changes})
-    run = Run.create(config, Path(folder) / "run")
-    made = Trainer(run, lambda record: None)
-    while made.replay.size < config.random_steps:
-        made.collect(random=True)
-    return made
-
-
 def bench_learner(env: str, method: str) -> dict[str, Any]:
     """Updates alone, on a batch that is already there."""
     import jax
     import jax.numpy as jnp
-    import numpy as np
 
     with tempfile.TemporaryDirectory() as folder:
         made = trainer(folder, env, method)
-        config, learner = made.config, made.method
-        batch = made.replay.sample(
-            np.random.default_rng(0), (config.chunk, config.batch_size),
-            history=learner.wants_history, next_history=learner.wants_next_history,
-        )  # fmt: skip
-        found = products(learner, batch)
-        before = sgemm_gflops(found)
+        batch = draw(made)
 
         def chunk() -> None:
             made.state, _ = made.scan(made.state, batch, made.key, jnp.int32(0))
             jax.block_until_ready(made.state)
 
-        speed = rate(chunk) * config.chunk
-        return figures(speed, found, max(before, sgemm_gflops(found)))
+        return beside_peak(made, batch, chunk)
 
 
 def bench_train(env: str, method: str) -> dict[str, Any]:
     """The whole loop: environment steps, acting, replay, sampling, updates."""
-    import numpy as np
-
     with tempfile.TemporaryDirectory() as folder:
         made = trainer(folder, env, method)
-        config, learner = made.config, made.method
-        batch = made.replay.sample(
-            np.random.default_rng(0), (config.chunk, config.batch_size),
-            history=learner.wants_history, next_history=learner.wants_next_history,
-        )  # fmt: skip
-        found = products(learner, batch)
-        before = sgemm_gflops(found)
 
         def chunk() -> None:
             made.collect(random=False)
             made.learn()
 
-        speed = rate(chunk, 2 * SECONDS) * config.chunk
-        result = figures(speed, found, max(before, sgemm_gflops(found)))
-        return result | {"env_steps_per_s": round(speed * config.steps_per_update, 1)}
+        result = beside_peak(made, draw(made), chunk)
+        return result | {"env_steps_per_s": round(result["updates_per_s"] * made.config.steps_per_update, 1)}
 
 
 def bench_rollout(env: str, method: str) -> dict[str, Any]:

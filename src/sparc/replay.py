@@ -212,8 +212,7 @@ def _open_rows(file: Path, row: np.dtype, shape: tuple[int, int]) -> np.memmap:
         new = file.with_suffix(".new")
         try:
             np.lib.format.open_memmap(new, mode="w+", dtype=row, shape=shape)
-            with new.open("r+b") as f:  # a hole in the file would make a full disk a SIGBUS at some later write
-                os.posix_fallocate(f.fileno(), 0, new.stat().st_size)
+            reserve(new)
             new.rename(file)
         except OSError:
             new.unlink(missing_ok=True)
@@ -229,3 +228,17 @@ def _open_rows(file: Path, row: np.dtype, shape: tuple[int, int]) -> np.memmap:
             "resume with the settings it was made with, or delete it and start a new run."
         )
     return np.lib.format.open_memmap(file, mode="r+")
+
+
+def reserve(file: Path) -> None:
+    """Give a file its room on the disk: a hole in it would make a full disk a SIGBUS at some later write."""
+    size = file.stat().st_size
+    with file.open("r+b") as f:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(f.fileno(), 0, size)
+            return
+        for start in range(0, size, 1 << 20):  # macOS has no such call: write what is there
+            f.seek(start)
+            block = f.read(1 << 20)
+            f.seek(start)
+            f.write(block)
