@@ -164,7 +164,7 @@ def test_a_run_from_beginning_to_end(sparc_cli: Cli, tiny_yaml: Path, tmp_path: 
     assert (run / "evaluations" / "heatmap.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
     before = (run / "metrics.jsonl").read_text()
-    assert "done: best checkpoint" in succeed(sparc_cli("resume", run))  # finished: nothing left to do
+    assert "already at 20 updates" in succeed(sparc_cli("resume", run))  # finished: nothing left to do
     assert (run / "metrics.jsonl").read_text() == before
 
     assert "30/30 updates" in sparc_cli("resume", run, "--updates", "3e1").stderr
@@ -203,7 +203,7 @@ MISTAKES: dict[str, tuple[tuple[Any, ...], tuple[str, ...]]] = {
     "value too low": (("train", "sparc", BOAT, "--batch-size", 0), ("batch_size must be at least 1, not 0",)),
     "value negative": (("train", "sparc", BOAT, "--learning-rate", "-1"), ("learning_rate must be above 0",)),
     "value too high": (("train", "sparc", BOAT, "--discount", 1.5), ("discount must be at most 1, not 1.5",)),
-    "wrong type": (("train", "sparc", BOAT, "--width", "wide"), ("width must be of type int, not 'wide'",)),
+    "wrong type": (("train", "sparc", BOAT, "--width", "wide"), ("width must be a whole number, not 'wide'",)),
     "no whole number": (("train", "sparc", BOAT, "--width", 1.5), ("width", "1.5")),
     "no choice": (("train", "sparc", BOAT, "--rollout-policy", "export"), ("Did you mean 'expert'?",)),
     "no multiple": (("train", "sparc", BOAT, "--updates", 130), ("multiple of chunk (50): take 100 or 150",)),
@@ -252,7 +252,7 @@ def test_mistakes(sparc_cli: Cli, tmp_path: Path, arguments: tuple[Any, ...], pa
     [
         ("batch_sise: 3\n", ("'batch_sise'", "Did you mean 'batch_size'?")),
         ("1: 2\n", ("no config field '1'",)),
-        ("batch_size: many\n", ("batch_size must be of type int, not 'many'",)),
+        ("batch_size: many\n", ("batch_size must be a whole number, not 'many'",)),
         ("tune_temperature: 3\n", ("tune_temperature must be of type bool, not 3",)),
         ("env_options: 3\n", ("env_options", "3")),
         ("batch_size: [1\n", ("Cannot read", "my.yaml")),

@@ -266,3 +266,8 @@ def test_an_unreadable_config_file_is_named(tmp_path: Path, content: bytes | Non
 
 def test_every_field_has_a_help_text() -> None:
     assert all(field.metadata["help"] for field in FIELDS.values())
+
+
+def test_an_option_of_another_method_is_refused() -> None:
+    with pytest.raises(UserError, match="rollout_policy is an option of sparc alone"):
+        make_config({"method": "oracle", "env": "any", "rollout_policy": "expert"})

@@ -208,3 +208,12 @@ def test_actions_fill_the_bounds_of_the_environment_and_stay_inside(untrained: M
     policy.reset()
     made.step(policy.act(obs[0]))
     made.close()
+
+
+def test_an_observation_that_is_not_finite_does_not_reach_the_history(policy: Policy) -> None:
+    policy.act(np.zeros(O))
+    assert policy.history is not None
+    before = policy.history.array.copy()
+    with pytest.raises(UserError, match="row 0 is not finite"):
+        policy.act(np.full(O, np.nan))
+    assert np.array_equal(policy.history.array, before)

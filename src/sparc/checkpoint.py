@@ -90,6 +90,15 @@ def load_meta(checkpoint: Path) -> Meta:
     return meta
 
 
+def is_sound(checkpoint: Path) -> bool:
+    """Tell whether there is such a checkpoint and nothing of it is damaged."""
+    try:
+        load(checkpoint)
+    except RunFailure:
+        return False
+    return True
+
+
 def damaged(checkpoint: Path, error: Exception) -> RunFailure:
     """Say what is wrong with a checkpoint, and that there are others."""
     return RunFailure(f"Checkpoint {checkpoint} is damaged: {error}. The others in {checkpoint.parent} may be sound.")

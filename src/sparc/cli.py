@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -57,6 +58,7 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     parser = Parser(
         "sparc", description=DESCRIPTION, parents=[common], epilog=f"examples:\n{EXAMPLES['sparc']}", **shape
     )
+    parser.add_argument("--version", action="version", version=f"sparc-rl {metadata.version('sparc-rl')}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=Parser)
 
     def command(name: str, help: str) -> Parser:
@@ -209,6 +211,9 @@ def work(run: Any, updates: int | None) -> int:
     from sparc.display import TrainingBar
 
     print(f"run: {run.path}")
+    if updates is None and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
+        print(f"already at {run.config.updates:,} updates; go further with: sparc resume {run.path} --updates N")
+        return 0
     with TrainingBar(run) as bar:
         from sparc.training import choose, proceed
 

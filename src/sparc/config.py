@@ -71,6 +71,8 @@ class Config:
         for name in ("updates", "log_every", "evaluate_every", "expert_updates"):
             multiple_of(name, getattr(self, name), self.chunk, "chunk")
         multiple_of("chunk × steps_per_update", self.chunk * self.steps_per_update, self.num_envs, "num_envs")
+        if self.rollout_policy != "adapter" and self.method != "sparc":
+            raise UserError(f"rollout_policy is an option of sparc alone, {self.method} has one policy that acts.")
         if self.method == "rma" and not self.expert_updates:
             share = int(EXPERT_SHARE * self.updates) // self.chunk * self.chunk
             object.__setattr__(self, "expert_updates", max(share, self.chunk))
@@ -174,7 +176,8 @@ def checked(field: dataclasses.Field[Any], value: Any) -> Any:
         elif kind in PYTHON_TYPES and not isinstance(value, PYTHON_TYPES[kind]):
             raise ValueError
     except (TypeError, ValueError):
-        raise UserError(f"{name} must be of type {kind}, not {value!r}.") from None
+        expected = {"int": "a whole number", "float": "a finite number"}.get(kind, f"of type {kind}")
+        raise UserError(f"{name} must be {expected}, not {value!r}.") from None
     low, high, above, choices = (limits.get(key) for key in ("low", "high", "above", "choices"))
     if choices and value not in choices:
         raise UserError(f"{name} must be one of {', '.join(choices)}, not {value!r}.{nearest(str(value), choices)}")

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from sparc import checkpoint
 from sparc.envs import EnvEntry
 from sparc.figures import axis_label
 from sparc.methods import METHODS
@@ -38,7 +39,7 @@ class TrainingBar:
     """Live on a terminal; elsewhere one line per evaluation."""
 
     def __init__(self, run: Run):
-        self.config = run.config
+        self.config, self.checkpoints = run.config, run.checkpoints
         self.console = Console(stderr=True)
         self.last_score: float | None = None
         self.bar = WithNumbers(
@@ -56,6 +57,7 @@ class TrainingBar:
         self.task = self.bar.add_task(
             f"{self.config.method} · {self.config.env}",
             total=self.config.updates,
+            completed=max(checkpoint.numbers(self.checkpoints), default=0),
             speed="",
             numbers="loading JAX, making environments",
         )

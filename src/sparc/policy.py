@@ -68,6 +68,8 @@ class Policy:
             raise UserError(
                 f"The policy expects observations of {self.obs_size} numbers, got an array of shape {obs.shape}."
             )
+        if not (finite := np.isfinite(rows).all(axis=1)).all():  # or the history would never be rid of it
+            raise UserError(f"The observation in row {int(np.argmin(finite))} is not finite: check the environment.")
         if single and context is not None:
             context = np.asarray(context)[None]
         action = self.scale(self.choose(rows, context, key))

@@ -35,7 +35,10 @@ Report = Callable[[dict[str, Any]], None]
 
 def train(method: str, env: str, *, preset: str = "mujoco", run_dir: str | Path | None = None,
           report: Report | None = None, **config: Any) -> Path:  # fmt: skip
-    """Train a method on an environment and give the run directory; the keywords are the fields of `Config`."""
+    """Train a method on an environment and give the run directory; the keywords are the fields of `Config`.
+
+    `report` is called with a dictionary of numbers after every chunk of updates, `print` for example.
+    """
     settings = make_config({"method": method, "env": env, **config}, preset)
     return proceed(Run.create(settings, Path(run_dir) if run_dir is not None else None), report)
 
@@ -100,7 +103,7 @@ class Trainer:
     def loop(self, stop: Stop) -> None:
         """Run to the end, or to the next whole chunk after a signal."""
         config = self.config
-        self.began, self.began_at = time.perf_counter(), self.updates
+        self.began: float | None = None  # when the first chunk was done: compiling is no measure of speed
         while self.updates < config.updates and not stop.asked:
             if self.updates >= self.phase_end():
                 self.next_phase()
@@ -110,6 +113,8 @@ class Trainer:
                 continue
             self.collect(random=False)
             metrics = self.learn()
+            if self.began is None:
+                self.began, self.began_at = time.perf_counter(), self.updates
             ends = self.updates in (config.updates, self.phase_end())
             if self.updates % config.log_every == 0 or ends:
                 self.log_training(metrics)
@@ -179,12 +184,10 @@ class Trainer:
         """Find the best checkpoint of the phase that can be read."""
         scores = dict(self.scores)
         while (number := select.best(scores)) is not None:
-            try:
-                checkpoint.load(self.run.checkpoints / str(number))
+            if checkpoint.is_sound(self.run.checkpoints / str(number)):
                 return number
-            except RunFailure as error:
-                self.report({"note": f"{error} Taking the next best one."})
-                del scores[number]
+            self.report({"note": f"Checkpoint {number} is damaged. Taking the next best one."})
+            del scores[number]
         return None
 
     # Evaluation and logs
@@ -216,7 +219,7 @@ class Trainer:
 
     def progress(self) -> dict[str, Any]:
         """Say where the run is."""
-        seconds = time.perf_counter() - self.began
+        seconds = time.perf_counter() - self.began if self.began is not None else 0.0
         recent = self.collector.recent
         return {
             "updates": self.updates,
