@@ -268,6 +268,12 @@ def test_every_field_has_a_help_text() -> None:
     assert all(field.metadata["help"] for field in FIELDS.values())
 
 
+@pytest.mark.parametrize("options", [{"num_envs": 3}, {"threads": 2}, {"max_episode_steps": -1}])
+def test_what_sparc_sets_itself_is_no_option_of_an_environment(options: dict[str, int]) -> None:
+    with pytest.raises(UserError, match=next(iter(options))):
+        make_config({"method": "sparc", "env": "any", "env_options": options})
+
+
 def test_an_option_of_another_method_is_refused() -> None:
     with pytest.raises(UserError, match="rollout_policy is an option of sparc alone"):
         make_config({"method": "oracle", "env": "any", "rollout_policy": "expert"})

@@ -1,6 +1,7 @@
 """What a person sees: fits into 80 columns, and into a log file."""
 
 import io
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,7 +37,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 def make_bar(**fields: Any) -> TrainingBar:
     config = make_config({"method": "rma", "env": "WindHalfCheetah-v5", **fields})
-    return TrainingBar(SimpleNamespace(config=config))  # type: ignore[arg-type]
+    return TrainingBar(SimpleNamespace(config=config, checkpoints=Path("nowhere")))  # type: ignore[arg-type]
 
 
 def shown(bar: TrainingBar) -> list[str]:

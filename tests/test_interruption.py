@@ -100,7 +100,7 @@ what, path, left = sys.argv.pop(1), sys.argv.pop(1), int(sys.argv.pop(1))
 
 def watch(event, arguments):
     global left
-    if event == what and str(arguments[0]).endswith(path):
+    if event == what and any(str(word).endswith(path) for word in arguments[:2]):
         left -= 1
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -117,7 +117,7 @@ def test_killed_at_each_step_of_writing(
     run = tmp_path / "run"
     points = [
         ("os.mkdir", "run/replay", 1),  # half of the run directory is there
-        ("os.rename", ".config.yaml.new", 1),  # all of it but the config, which makes it a run
+        ("os.link", "run/config.yaml", 1),  # all of it but the config, which makes it a run
         ("open", ".0.new/checkpoint.json", 1),  # the first checkpoint has its arrays alone
         ("os.rename", ".metrics.jsonl.new", 1),  # the metrics are about to be replaced
         ("open", ".100.new/arrays.safetensors", 2),  # a checkpoint is whole, but perhaps not on the disk

@@ -320,7 +320,7 @@ def test_a_full_disk_is_an_error_at_once_and_leaves_nothing(tmp_path: Path, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(RunFailure, match=r"Cannot reserve .* No space left"):
         make(tmp_path)
     assert not list(tmp_path.iterdir())
 

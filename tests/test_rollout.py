@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from sparc.contexts import ContextSpace
-from sparc.envs.contextual import ContextualVectorEnv
+from sparc.envs.contextual import ContextualEnv, ContextualVectorEnv
+from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.history import History
 from sparc.replay import Batch, Replay
 from sparc.rollout import Collector
@@ -163,3 +164,44 @@ def test_random_actions_are_stored_and_remembered() -> None:
     np.testing.assert_array_equal(carried, (1.0 + 3.0 * units).astype(np.float32))
     assert policy.history is not None
     np.testing.assert_array_equal(policy.history.array[:, -1, -1], units[3:])
+
+
+class Restless(gym.Env[Any, Any]):
+    """Begins where its own generator says, which no seed reaches, unless it is honest."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = gym.spaces.Box(-2.0, 4.0, (1,), np.float32)
+
+    def __init__(self, honest: bool) -> None:
+        self.honest, self.own = honest, np.random.default_rng()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place = (self.np_random if self.honest else self.own).normal(size=2)
+        return self.place.copy(), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.place = self.place + action[0]
+        return self.place.copy(), 1.0, False, False, {}
+
+
+def test_a_row_that_could_not_be_restored_begins_anew() -> None:
+    def make() -> tuple[Collector, Half]:
+        makers = [lambda honest=honest: ContextualEnv(Restless(honest), SPACE, lambda env, c: None)
+                  for honest in (True, False)]  # fmt: skip
+        policy = Half()
+        return Collector("Restless-v0", SyncContextualVectorEnv(makers), policy, [0, 1]), policy  # type: ignore[arg-type]
+
+    collector, _ = make()
+    replay = Replay(None, capacity=100, lanes=2, obs_size=2, action_size=1, context_size=1, history_length=3,
+                    n_step=1, discount=GAMMA)  # fmt: skip
+    collector.collect(replay, 4, KEY, random=False)
+    state = collector.get_state()
+    restored, policy = make()
+    with pytest.warns(UserWarning, match="did not repeat"):
+        restored.set_state(state)
+    assert policy.history is not None
+    assert restored.returns.tolist() == [4.0, 0.0]
+    assert np.array_equal(policy.history.array[0], state["history"][0]) and policy.history.array[0].any()
+    assert not policy.history.array[1].any()
+    assert np.array_equal(restored.obs[0], state["obs"][0]) and (restored.obs[1] != state["obs"][1]).all()

@@ -4,6 +4,7 @@ import importlib
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +14,9 @@ import pytest
 import yaml
 
 import sparc
-from sparc import checkpoint, training
+from sparc import checkpoint, loading, training
 from sparc.cli import main
-from sparc.config import make_config
+from sparc.config import Config, make_config
 from sparc.errors import RunFailure, UserError
 from sparc.methods import METHODS
 from sparc.runs import Run
@@ -303,7 +304,7 @@ def test_the_pareto_front_is_kept_and_the_best_is_loaded(
     assert checkpoint.numbers(run / "checkpoints") == [20, 60, 80, 100, 120]  # the front, and the newest two
     kept = checkpoint.load_scores(checkpoint.load_meta(newest(run)))
     assert kept == dict(zip(range(20, 121, 20), scores, strict=True))
-    assert [training.choose(Run.open(run), which) for which in ("best", "last", 80)] == [60, 120, 80]
+    assert [loading.choose(Run.open(run), which) for which in ("best", "last", 80)] == [60, 120, 80]
     weights = checkpoint.load(run / "checkpoints" / "60")[0]["state.expert.trunk.head.weight"]
     np.testing.assert_array_equal(sparc.load(run).actor.trunk.head.weight, weights)
     with pytest.raises(UserError, match="has no checkpoint 40: it has 20, 60, 80, 100, 120"):
@@ -334,7 +335,7 @@ def test_rma_trains_only_the_adapter_on_the_best_expert(
     phases = [record["phase"] for record in metrics(run) if record["kind"] == "evaluation"]
     assert phases == ["expert"] * 5 + ["adapter"] * 3
     assert sparc.load(run).reads == "history" and sparc.load(run, 40).reads == "context"
-    assert training.choose(Run.open(run), "best") == 120
+    assert loading.choose(Run.open(run), "best") == 120
 
 
 # What an environment breaks
@@ -387,3 +388,23 @@ def test_a_run_goes_on_once_its_environment_is_repaired(
     unreliable.wrong = ""
     sparc.resume(run)
     assert_same_run(run, straight)
+
+
+def test_of_two_runs_that_begin_at_once_neither_takes_the_others_place(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    configs = [make_config({"method": "oracle", "env": BOAT, **tiny, "width": width}) for width in range(8, 16)]
+    with ThreadPoolExecutor(8) as pool:  # most of them within one second, which is all that a name tells
+        runs = list(pool.map(Run.create, configs))
+    assert len({run.path for run in runs}) == len(configs)
+    assert [Run.open(run.path).config for run in runs] == configs
+
+    def create(config: Config) -> bool:
+        try:
+            return bool(Run.create(config, tmp_path / "same"))
+        except UserError:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(create, configs)) == 1

@@ -8,7 +8,8 @@ from sparc.errors import RunFailure, SparcError, UserError
 
 if TYPE_CHECKING:
     from sparc.evaluation import evaluate
-    from sparc.training import load, resume, train
+    from sparc.loading import load
+    from sparc.training import resume, train
 
 __all__ = [
     "ContextSpace",
@@ -24,7 +25,7 @@ __all__ = [
     "train",
 ]
 
-_LAZY = {"evaluate": "evaluation", "load": "training", "resume": "training", "train": "training"}  # these bring JAX
+_LAZY = {"evaluate": "evaluation", "load": "loading", "resume": "training", "train": "training"}  # these bring JAX
 
 boat.register()
 wind.register()

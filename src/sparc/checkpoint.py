@@ -25,7 +25,7 @@ Meta = dict[str, Any]
 
 
 def save(folder: Path, updates: int, arrays: Arrays, meta: Meta) -> Path:
-    """Write checkpoint `updates` into the folder, all or nothing; a damaged one of that name is replaced."""
+    """Write checkpoint `updates` into the folder, all or nothing; one of that name is replaced."""
     from safetensors.numpy import save_file
 
     target, beside = folder / str(updates), folder / f".{updates}.new"

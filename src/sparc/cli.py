@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
+from sparc.bench import BENCHES
 from sparc.config import FIELDS, PRESETS, make_config, read_config
 from sparc.errors import SparcError, UserError, nearest
 
@@ -30,7 +31,6 @@ EXAMPLES = {
     "methods": "  sparc methods",
     "bench": "  sparc bench learner --env WindHalfCheetah-v5\n  sparc bench train --env WindHopper-v5",
 }
-BENCHES = ("learner", "train", "rollout", "replay", "policy", "evaluate")
 
 
 class Parser(argparse.ArgumentParser):
@@ -215,7 +215,8 @@ def work(run: Any, updates: int | None) -> int:
         print(f"already at {run.config.updates:,} updates; go further with: sparc resume {run.path} --updates N")
         return 0
     with TrainingBar(run) as bar:
-        from sparc.training import choose, proceed
+        from sparc.loading import choose
+        from sparc.training import proceed
 
         proceed(run, bar.report, updates)
     last = checkpoint.numbers(run.checkpoints)[-1]

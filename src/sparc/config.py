@@ -71,6 +71,10 @@ class Config:
         for name in ("updates", "log_every", "evaluate_every", "expert_updates"):
             multiple_of(name, getattr(self, name), self.chunk, "chunk")
         multiple_of("chunk × steps_per_update", self.chunk * self.steps_per_update, self.num_envs, "num_envs")
+        if taken := {"id", "num_envs", "threads"} & self.env_options.keys():
+            raise UserError(f"env_options cannot set {', '.join(sorted(taken))}: sparc sets it itself.")
+        if self.env_options.get("max_episode_steps", 1) in (None, -1):
+            raise UserError("env_options: max_episode_steps must be at least 1, an evaluation waits for every end.")
         if self.rollout_policy != "adapter" and self.method != "sparc":
             raise UserError(f"rollout_policy is an option of sparc alone, {self.method} has one policy that acts.")
         if self.method == "rma" and not self.expert_updates:

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from sparc.config import make_config
 from sparc.display import step_bar, summary_table
 from sparc.envs import get_env, make_vector_env
 from sparc.errors import RunFailure, UserError
@@ -29,6 +30,7 @@ LONGEST_FIRST = ("history-input", "sparc", "rma", "oracle", "only-obs")  # so th
 
 def run_demo(seed: int, folder: Path | None) -> int:
     """Train, compare, picture."""
+    make_config({"method": "sparc", "env": ENV, "seed": seed}, PRESET)  # refuses a seed before anything is created
     folder = folder or Path("runs") / f"demo-{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,6 +99,8 @@ def train_all(folder: Path, seed: int) -> None:
     finally:
         for process in running.values():
             process.terminate()
+        for process in running.values():
+            process.wait()
     if failed:
         raise RunFailure("; ".join(f"{name} failed: {line}" for name, line in failed.items()))
 
@@ -105,7 +109,9 @@ def start(folder: Path, name: str, seed: int) -> subprocess.Popen[bytes]:
     """Start one method in a process of its own."""
     command = [sys.executable, "-m", "sparc", "train", name, ENV, "--preset", PRESET, "--seed", str(seed)]
     with (folder / f"{name}.log").open("wb") as log:
-        return subprocess.Popen([*command, "--run-dir", str(folder / name)], stdout=log, stderr=log)
+        return subprocess.Popen(
+            [*command, "--run-dir", str(folder / name)], stdout=log, stderr=log, start_new_session=True
+        )
 
 
 def last_line(log: Path) -> str:

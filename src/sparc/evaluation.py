@@ -15,6 +15,7 @@ from sparc.contexts import ContextSpace
 from sparc.envs import get_env, make_vector_env
 from sparc.envs.contextual import ContextualVectorEnv, check_count
 from sparc.errors import RunFailure, SparcError, UserError
+from sparc.loading import choose, load
 from sparc.policy import Policy
 from sparc.runs import Run, replace, usable_cores
 
@@ -146,7 +147,6 @@ def evaluate_run(
 ) -> tuple[Evaluation, Path]:
     """Evaluate a run's checkpoint on the grid; write rows, summary and picture; give the files' common stem."""
     from sparc.figures import heatmap
-    from sparc.training import choose, load
 
     number = choose(run, which)
     env, space = run.config.env, get_env(run.config.env).context_space

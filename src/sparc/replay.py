@@ -214,9 +214,13 @@ def _open_rows(file: Path, row: np.dtype, shape: tuple[int, int]) -> np.memmap:
             np.lib.format.open_memmap(new, mode="w+", dtype=row, shape=shape)
             reserve(new)
             new.rename(file)
-        except OSError:
+        except OSError as error:
             new.unlink(missing_ok=True)
-            raise
+            size = shape[0] * shape[1] * row.itemsize / 1e6
+            raise RunFailure(
+                f"Cannot reserve {size:,.0f} MB for {file}: {error.strerror}. Make room, then "
+                f"`sparc resume {file.parents[1]}`, or train anew with a smaller replay_capacity."
+            ) from error
     try:
         rows = np.lib.format.open_memmap(file, mode="r")  # "r+" would lengthen a file that was cut short
         intact = rows.dtype == row and rows.shape == shape and file.stat().st_size == rows.offset + rows.nbytes

@@ -130,7 +130,11 @@ class Collector:
         self.venv.set_state(
             {name.removeprefix("env."): array for name, array in state.items() if name.startswith("env.")}
         )
-        self.obs, self.returns = state["obs"], state["returns"].copy()
+        # an environment that could not be restored has begun a new episode: its row begins anew here as well
+        self.obs = self.reset(options={"reset_mask": np.zeros(self.venv.num_envs, bool)})
+        anew = (self.obs != state["obs"]).any(axis=1)
+        self.returns = np.where(anew, 0.0, state["returns"])
         self.recent = deque(state["recent"].tolist(), maxlen=RECENT_EPISODES)
         self.steps, self.episodes = (int(count) for count in state["counts"])
         self.policy.history = History.of(state["history"])
+        self.policy.reset(anew)

@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import sys
+import uuid
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -42,25 +43,30 @@ class Run:
         """Make a new run directory; an existing one is never overwritten, a wrong name or option leaves none behind."""
         check_method(config.method)
         make_vector_env(config.env, 1, **config.env_options).close()
-        if path is None:
-            stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-            path = Path("runs") / config.env.split(":")[-1] / config.method / f"seed{config.seed}-{stamp}"
-        run = cls(path, config)
-        folders = (run.checkpoints, run.replay, run.evaluations)
-        try:
-            # what a process killed in here leaves behind is no run yet
-            unfinished = {".config.yaml.new", *(folder.name for folder in folders)}
-            path.mkdir(parents=True, exist_ok=True)
-            if any(file.name not in unfinished for file in path.iterdir()):
-                raise FileExistsError
-            for folder in folders:
-                folder.mkdir(exist_ok=True)
-            run.write_config(config)  # last: this makes it a run
-        except FileExistsError:
-            raise UserError(f"{path} exists: go on with `sparc resume {path}`, or choose another --run-dir.") from None
-        except OSError as error:
-            raise UserError(f"Cannot create the run directory {path}: {error.strerror}.") from error
-        return run
+        paths = [path] if path is not None else default_paths(config)
+        for path in paths:
+            run = cls(path, config)
+            folders = (run.checkpoints, run.replay, run.evaluations)
+            mine = path / f".config.yaml.{uuid.uuid4().hex}"
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+                # what a process killed in here leaves behind is no run yet
+                names = {file.name for file in path.iterdir() if not file.name.startswith(".config.yaml.")}
+                if names - {folder.name for folder in folders}:
+                    raise FileExistsError
+                for folder in folders:
+                    folder.mkdir(exist_ok=True)
+                mine.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False))
+                try:
+                    os.link(mine, path / "config.yaml")  # this makes it a run; it fails where another was first
+                finally:
+                    mine.unlink()
+                return run
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise UserError(f"Cannot create the run directory {path}: {error.strerror}.") from error
+        raise UserError(f"{path} exists: go on with `sparc resume {path}`, or choose another --run-dir.")
 
     @classmethod
     def open(cls, path: Path | str) -> Run:
@@ -116,7 +122,7 @@ class Run:
             print(f"note: other {other} than before; the run goes on, but not bit for bit.", file=sys.stderr)
         manifest["sessions"].append(entry)
         replace(self.path / "manifest.json", json.dumps(manifest, indent=1) + "\n")
-        self._board = SummaryWriter(str(self.path / "tensorboard"), purge_step=updates)
+        self._board = SummaryWriter(str(self.path / "tensorboard"), purge_step=updates + 1)
 
     def manifest(self) -> dict[str, Any]:
         """Read the manifest: method, environment, seed and one entry per process that trained."""
@@ -160,10 +166,20 @@ class Run:
             self._lock = None
 
 
+def default_paths(config: Config) -> list[Path]:
+    """Name the run after its time, with a number behind it where several begin in one second."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    path = Path("runs") / config.env.split(":")[-1] / config.method / f"seed{config.seed}-{stamp}"
+    return [path, *(path.with_name(f"{path.name}-{number}") for number in range(2, 100))]
+
+
 def replace(path: Path, text: str) -> None:
-    """Write a file, all or nothing."""
+    """Write a file, all or nothing, also if the power goes."""
     beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text)
+    with beside.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     beside.replace(path)
 
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from sparc.contexts import ContextSpace
 from sparc.envs import register_env
 from sparc.envs.contextual import Array, ContextualEnv, Flags, NativeVectorEnv, State, check_count
-from sparc.errors import RunFailure
 
 EPISODE_STEPS = 1000
 RENDER_SIZE = 480  # pixels, Gymnasium's default
@@ -176,11 +175,11 @@ class WindVectorEnv(NativeVectorEnv):
         change_probability: float = 0.0,
     ) -> None:
         import mujoco
-        from mujoco.batch import Batch, SimulationError
+        from mujoco.batch import Batch
 
         template = load_robot(robot)
         super().__init__(num_envs, robot.wind, template, max_episode_steps, change_probability)
-        self._mujoco, self._error = mujoco, SimulationError
+        self._mujoco = mujoco
         self._robot, self._model = robot, template.model
         self._dt, self._frame_skip, self._init_qpos = template.dt, template.frame_skip, template.init_qpos
         self._init_qvel = template.init_qvel
@@ -212,10 +211,7 @@ class WindVectorEnv(NativeVectorEnv):
     def _advance(self, actions: NDArray[Any]) -> tuple[Array, Flags]:
         self._ctrl[:] = actions
         self._wind[:] = self.contexts[:, None]  # at every step, as in WindEnv
-        try:
-            self._batch.step(nstep=self._frame_skip)
-        except self._error as error:
-            raise RunFailure(f"MuJoCo stopped: {error}; start the episode again with other actions") from None
+        self._batch.step(nstep=self._frame_skip)
         robot = self._robot
         reward = (self._position - self._before) / self._dt
         self._before[:] = self._position
