@@ -140,13 +140,15 @@ reviving_relu.defvjp(
 def windows(x: Array, kernel: int, stride: int) -> Array:
     """Cut (B, T, C) into ⌈T/stride⌉ windows of `kernel` steps with edge padding: (B, ⌈T/stride⌉, kernel·C).
 
-    A convolution is then one matrix product, which the CPU runs several times faster than XLA's own convolution.
+    A convolution is then one matrix product, which the CPU runs several times faster than XLA's own convolution. A
+    window is cut as kernel/stride neighbouring blocks of `stride` steps: fewer pieces to add up in the backward pass.
     """
-    steps = -(-x.shape[1] // stride)
-    padding = max((steps - 1) * stride + kernel - x.shape[1], 0)
+    assert kernel % stride == 0, (kernel, stride)
+    steps, pieces = -(-x.shape[1] // stride), kernel // stride
+    padding = (steps - 1) * stride + kernel - x.shape[1]
     x = jnp.pad(x, ((0, 0), (padding // 2, padding - padding // 2), (0, 0)), mode="edge")
-    span = (steps - 1) * stride + 1
-    return jnp.concatenate([x[:, k : k + span : stride] for k in range(kernel)], axis=-1)
+    blocks = x.reshape(len(x), steps - 1 + pieces, stride * x.shape[2])
+    return jnp.concatenate([blocks[:, piece : piece + steps] for piece in range(pieces)], axis=-1)
 
 
 Encoder = Nothing | RawContext | ContextEncoder | HistoryAdapter
