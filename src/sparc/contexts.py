@@ -129,6 +129,26 @@ class ContextSpace:
         half = (self.train.high - self.train.low) / 2
         return _frozen([self.centre, self.centre + alternating * half, self.train.high])
 
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain values for JSON; `from_dict` reads them."""
+        regions = {"train": self.train, "test": self.test}
+        values = {
+            name: {"values": region.values.tolist()}
+            if isinstance(region, Finite)
+            else {"low": region.low.tolist(), "high": region.high.tolist()}
+            for name, region in regions.items()
+        }
+        return {"names": list(self.names), "units": list(self.units), **values, "settings": self.settings.tolist()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ContextSpace:
+        """Make the space that `to_dict` described."""
+        train, test = (
+            Finite(part["values"]) if "values" in part else Box(part["low"], part["high"])
+            for part in (values["train"], values["test"])
+        )
+        return cls(tuple(values["names"]), tuple(values["units"]), train, test, _frozen(values["settings"]))
+
     @property
     def size(self) -> int:
         """The number of features C."""
