@@ -2,6 +2,7 @@
 # make demo    train, compare and picture on the light example
 # make test    lint and all tests, as CI does
 # make lint    style and types alone
+# make system  the Debian packages that some tests need, where they can be installed; `make test` does it
 # make lock    write requirements.lock anew: the newest versions that pyproject.toml allows
 # make clean   remove all that was made here, except runs/
 
@@ -14,7 +15,10 @@ TEST_ENV := XLA_FLAGS=--xla_cpu_multi_thread_eigen=false OPENBLAS_NUM_THREADS=1
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	{ echo "error: sparc needs Python 3.11 or newer and '$(PYTHON)' is not: try make PYTHON=python3.11" >&2; exit 1; }
 
-.PHONY: setup demo lint test lock clean
+# A browser for the report page, and OpenGL without a screen for videos.
+DEBIAN := chromium chromium-driver libegl1 libgl1-mesa-dri
+
+.PHONY: setup demo lint system test lock clean
 
 setup: .venv/.installed
 
@@ -26,8 +30,24 @@ lint: setup
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy src
 
-test: lint
+test: lint system
 	$(TEST_ENV) $(BIN)/pytest -n $(JOBS)
+
+# Never fails: without these packages the tests that need them are skipped, and say so.
+system:
+	@missing=; \
+	for package in $(DEBIAN); do dpkg -s $$package >/dev/null 2>&1 || missing="$$missing $$package"; done; \
+	test -n "$$missing" || exit 0; \
+	if ! command -v apt-get >/dev/null; then root=none; \
+	elif test "$$(id -u)" = 0; then root=; \
+	elif sudo -n true 2>/dev/null; then root="sudo -n"; \
+	else root=none; fi; \
+	if test "$$root" != none; then \
+		echo "Installing$$missing"; \
+		{ $$root apt-get update -qq && $$root env DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends $$missing; } >/dev/null && exit 0; \
+	fi; \
+	echo "note: tests of the report page in a browser and of videos may be skipped; for all: apt-get install$$missing"
 
 # Another lock means another environment, from scratch: nothing stays that is not locked.
 .venv/.locked: requirements.lock

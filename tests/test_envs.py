@@ -291,6 +291,110 @@ def test_generators_survive_packing() -> None:
         assert rng.random() == again.random()
 
 
+# A switch in mid-episode
+
+
+@pytest.mark.parametrize("id", ["DriftingBoat-v0", *(id for id in sorted(all_envs()) if id.startswith("Wind"))])
+@pytest.mark.parametrize("change_probability", [0.0, 0.5])
+def test_single_and_vector_switch_alike(id: str, change_probability: float) -> None:
+    """Contexts are drawn before the switch; the new ones stay, whatever change_probability says."""
+    space = get_env(id).context_space
+    new = np.stack([space.test.high, space.test.low, space.train.high])
+    venv = sparc.make_vector_env(id, 3, change_probability=change_probability)
+    singles = [sparc.make_env(id, change_probability=change_probability) for _ in range(3)]
+    venv.reset(seed=5)
+    for row, env in enumerate(singles):
+        env.reset(seed=5 + row)
+    rng = np.random.default_rng(0)
+    for step in range(24):
+        if step == 12:
+            venv.set_contexts(new)
+            for row, env in enumerate(singles):
+                env.get_wrapper_attr("set_context")(new[row])
+            np.testing.assert_array_equal(venv.contexts, new)
+        actions = rng.uniform(-0.3, 0.3, venv.action_space.shape)
+        observations, rewards, terminated, _, info = venv.step(actions)
+        for row, env in enumerate(singles):
+            observation, reward, ended, _, single_info = env.step(actions[row])
+            np.testing.assert_array_equal(observations[row], observation)
+            assert (rewards[row], terminated[row]) == (reward, ended)
+            np.testing.assert_array_equal(info["context"][row], single_info["context"])
+        assert (step < 12) == (info["context"] != new).any()
+    venv.reset(seed=5)
+    assert space.is_train(venv.contexts).all()  # drawn again
+
+
+def test_a_switch_holds_from_the_next_step_on() -> None:
+    venv = sparc.make_vector_env("DriftingBoat-v0", 2)
+    start, _ = venv.reset(seed=0, options={"context": np.zeros((2, 2))})
+    still, *_ = venv.step(np.zeros((2, 2)))
+    np.testing.assert_array_equal(still, start)
+    venv.set_contexts([[0.5, 0.0], [0.0, -1.0]])
+    moved, *_ = venv.step(np.zeros((2, 2)))
+    np.testing.assert_array_equal(moved - start, [[0.5, 0.0], [0.0, -1.0]])
+
+
+def test_a_native_switch_is_saved() -> None:
+    venv, other = (sparc.make_vector_env("WindHopper-v5", 2, change_probability=0.9) for _ in range(2))
+    venv.reset(seed=0)
+    venv.set_contexts([[20.0, 5.0], [-20.0, -5.0]])
+    other.set_state(venv.get_state())
+    for _ in range(5):
+        left, right = venv.step(np.zeros((2, 3))), other.step(np.zeros((2, 3)))
+        np.testing.assert_array_equal(left[0], right[0])
+        np.testing.assert_array_equal(right[4]["context"], [[20.0, 5.0], [-20.0, -5.0]])
+
+
+def test_contexts_to_switch_to_are_checked(pendulum: str) -> None:
+    venv = sparc.make_vector_env("DriftingBoat-v0", 2)
+    with pytest.raises(UserError, match="set_contexts: environment 0 was never reset"):
+        venv.set_contexts(np.zeros((2, 2)))
+    venv.reset(seed=0)
+    with pytest.raises(UserError, match=r"contexts must have the shape \(2, 2\), got \(2,\)"):
+        venv.set_contexts(np.zeros(2))
+    before = venv.contexts.copy()
+    with pytest.raises(UserError, match=r"context 1: y = 1\.5 m/s is outside"):
+        venv.set_contexts([[0.0, 0.0], [0.0, 1.5]])
+    np.testing.assert_array_equal(venv.contexts, before)
+    env = sparc.make_env(pendulum)
+    env.reset(seed=0)
+    with pytest.raises(UserError, match="context 0: m = 9 kg is outside"):
+        env.get_wrapper_attr("set_context")([9.0])
+
+
+def test_sync_vector_env_switches_but_is_not_saved_until_the_next_reset(pendulum: str) -> None:
+    venv = sparc.make_vector_env(pendulum, 2, change_probability=0.9)
+    venv.reset(seed=0)
+    venv.step(np.zeros((2, 1)))
+    venv.set_contexts([[1.5], [0.5]])
+    for _ in range(5):
+        np.testing.assert_array_equal(venv.step(np.zeros((2, 1)))[4]["context"], [[1.5], [0.5]])
+        assert [env.unwrapped.m for env in venv.envs] == [1.5, 0.5]  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="get_state: the context of environment 0 was switched in mid-episode"):
+        venv.get_state()
+    venv.reset(options={"reset_mask": np.array([True, False])})
+    with pytest.raises(UserError, match="environment 1"):
+        venv.get_state()
+    venv.reset(options={"reset_mask": np.array([False, True])})
+    venv.set_state(venv.get_state())
+
+
+class Stubborn(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment of a third party with a context that nobody can switch."""
+
+    context_space = sparc.ContextSpace.box(m=("kg", (0, 1), (0, 1)))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self.env.reset(seed=seed)[0], {"context": np.zeros(1)}
+
+
+def test_environments_that_cannot_switch_say_so() -> None:
+    venv = SyncContextualVectorEnv([lambda: Stubborn(gym.make("Pendulum-v1"))])
+    venv.reset(seed=0)
+    with pytest.raises(UserError, match=r"cannot switch its context in mid-episode; .* set_context\(context\)"):
+        venv.set_contexts([[1.0]])
+
+
 # The registry
 
 

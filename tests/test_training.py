@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import sparc
-from sparc import checkpoint, loading, training
+from sparc import checkpoint, training
 from sparc.cli import main
 from sparc.config import Config, make_config
 from sparc.errors import RunFailure, UserError
@@ -304,7 +304,7 @@ def test_the_pareto_front_is_kept_and_the_best_is_loaded(
     assert checkpoint.numbers(run / "checkpoints") == [20, 60, 80, 100, 120]  # the front, and the newest two
     kept = checkpoint.load_scores(checkpoint.load_meta(newest(run)))
     assert kept == dict(zip(range(20, 121, 20), scores, strict=True))
-    assert [loading.choose(Run.open(run), which) for which in ("best", "last", 80)] == [60, 120, 80]
+    assert [Run.open(run).choose(which) for which in ("best", "last", 80)] == [60, 120, 80]
     weights = checkpoint.load(run / "checkpoints" / "60")[0]["state.expert.trunk.head.weight"]
     np.testing.assert_array_equal(sparc.load(run).actor.trunk.head.weight, weights)
     with pytest.raises(UserError, match="has no checkpoint 40: it has 20, 60, 80, 100, 120"):
@@ -335,7 +335,7 @@ def test_rma_trains_only_the_adapter_on_the_best_expert(
     phases = [record["phase"] for record in metrics(run) if record["kind"] == "evaluation"]
     assert phases == ["expert"] * 5 + ["adapter"] * 3
     assert sparc.load(run).reads == "history" and sparc.load(run, 40).reads == "context"
-    assert loading.choose(Run.open(run), "best") == 120
+    assert Run.open(run).choose("best") == 120
 
 
 # What an environment breaks

@@ -7,13 +7,14 @@ import dataclasses
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
+from sparc import commands
 from sparc.bench import BENCHES
-from sparc.config import FIELDS, PRESETS, make_config, read_config
+from sparc.config import FIELDS, PRESETS
 from sparc.errors import SparcError, UserError, nearest
 
 DESCRIPTION = "Train, resume and evaluate policies that must work under dynamics they have never seen."
@@ -27,6 +28,18 @@ EXAMPLES = {
     "  sparc train sparc my_file:MyEnv-v0          (an environment registered in ./my_file.py)",
     "resume": "  sparc resume runs/WindHalfCheetah-v5/sparc/seed0-…\n  sparc resume RUN --updates 500000",
     "evaluate": "  sparc evaluate RUN\n  sparc evaluate RUN --grid 11 --episodes 3 --checkpoint last",
+    "play": "  sparc play RUN --context x=2.5,z=-5\n"
+    "  sparc play RUN --context x=-4,z=5 --video out.mp4 out.gif\n"
+    "  sparc play RUN --compare RUN2 RUN3 --context x=4 --steps 200 --video side-by-side.mp4",
+    "suite": "  sparc suite list\n  sparc suite run smoke\n  sparc suite report smoke",
+    "suite list": "  sparc suite list",
+    "suite run": "  sparc suite run smoke\n"
+    "  sparc suite run mujoco --updates 300000 --seeds 0 1\n"
+    "  sparc suite run mujoco --envs WindHopper-v5 --methods sparc rma --jobs 4\n"
+    "  sparc suite run my.yaml",
+    "suite status": "  sparc suite status mujoco",
+    "suite report": "  sparc suite report mujoco\n  sparc suite report mujoco --out results/mujoco",
+    "report": "  sparc report results/mujoco",
     "envs": "  sparc envs",
     "methods": "  sparc methods",
     "bench": "  sparc bench learner --env WindHalfCheetah-v5\n  sparc bench train --env WindHopper-v5",
@@ -59,13 +72,16 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
         "sparc", description=DESCRIPTION, parents=[common], epilog=f"examples:\n{EXAMPLES['sparc']}", **shape
     )
     parser.add_argument("--version", action="version", version=f"sparc-rl {metadata.version('sparc-rl')}")
-    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=Parser)
+    group = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=Parser)
 
-    def command(name: str, help: str) -> Parser:
-        return commands.add_parser(
-            name, help=help, description=help[0].upper() + help[1:] + ".", parents=[common],
+    parsers = dict[str, Parser]()
+
+    def command(name: str, help: str, group: Any = group) -> Parser:
+        parsers[name] = group.add_parser(
+            name.split()[-1], help=help, description=help[0].upper() + help[1:] + ".", parents=[common],
             epilog=f"examples:\n{EXAMPLES[name]}", **shape,
         )  # fmt: skip
+        return parsers[name]
 
     demo = command("demo", "train, compare and picture all methods on the light example, about two minutes")
     demo.add_argument("--seed", default="0", help="seed of all runs (default 0)")
@@ -91,6 +107,31 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     evaluate.add_argument("--grid", default="21", help="contexts per feature (default 21: 441 cells for two features)")
     evaluate.add_argument("--episodes", default="1", help="episodes per context (default 1)")
     evaluate.add_argument("--checkpoint", default="best", help="best, last or a number of updates (default best)")
+    evaluate.add_argument(
+        "--adaptation", action="store_true", help="also switch the context in mid-episode and map ψ(c) and φ(h)"
+    )
+
+    play = command("play", "show an episode in a context of your choice, as a video")
+    play.add_argument("run", type=Path, help="a run directory")
+    play.add_argument(
+        "--context", metavar="x=2.5,z=-5", help="features that are not named are those of the training region's middle"
+    )
+    play.add_argument(
+        "--video", nargs="+", action="extend", type=Path, default=[], metavar="PATH",
+        help="names that end in .mp4 or .gif (default RUN/videos/<checkpoint>-<context>.mp4)",
+    )  # fmt: skip
+    play.add_argument(
+        "--compare", nargs="+", action="extend", type=Path, default=[], metavar="RUN", help="more runs, side by side"
+    )
+    play.add_argument("--checkpoint", default="best", help="best, last or a number of updates (default best)")
+    play.add_argument("--seed", default="0", help="which start state (default 0)")
+    play.add_argument("--steps", help="only so many steps (default the whole episode)")
+    play.add_argument("--fps", help="pictures per second at most, in real time (default 50, of a GIF 15)")
+    play.add_argument("--width", help="of one panel, in pixels (default 640, 480 for two, 400 for three, GIFs less)")
+
+    add_suite(command)
+    report = command("report", "draw figures and page anew from the tables of a suite's results")
+    report.add_argument("folder", type=Path, help="a folder that `sparc suite report` has written")
 
     command("envs", "list the environments with their context features and ranges")
     command("methods", "list the methods and what they read")
@@ -101,7 +142,26 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     )
     bench.add_argument("--env", default="WindHalfCheetah-v5", help="an environment id (default WindHalfCheetah-v5)")
     bench.add_argument("--method", default="sparc", help="a method (default sparc)")
-    return parser, {name: sub for name, sub in commands.choices.items() if isinstance(sub, Parser)}
+    return parser, parsers
+
+
+def add_suite(command: Callable[..., Parser]) -> None:
+    """Add `sparc suite` and its four actions."""
+    suite = command("suite", "run the experiments of a suite and report on them")
+    actions = suite.add_subparsers(title="actions", dest="action", metavar="ACTION", parser_class=Parser)
+    command("suite list", "list the suites that come with sparc", actions)
+    run = command("suite run", "run a suite, or go on with it: stop or kill it whenever you like", actions)
+    run.add_argument("--updates", help="updates of reinforcement learning of each run, instead of the suite's")
+    run.add_argument("--seeds", nargs="+", metavar="K", help="seeds instead of the suite's")
+    run.add_argument("--envs", nargs="+", metavar="ENV", help="environments instead of the suite's")
+    run.add_argument("--methods", nargs="+", metavar="METHOD", help="methods instead of the suite's")
+    run.add_argument("--jobs", help="runs at a time (default: as many as there are cores)")
+    status = command("suite status", "show where the runs of a suite are", actions)
+    report = command("suite report", "write tables, figures and one HTML page of what a suite has so far", actions)
+    report.add_argument("--out", type=Path, help="a folder to write into (default report/ in the suite's folder)")
+    for parser in (run, status, report):
+        parser.add_argument("suite", help="a suite's name, see `sparc suite list`, or a YAML file")
+        parser.add_argument("--run-dir", type=Path, help="the suite's folder (default runs/<suite>)")
 
 
 def add_field(group: Any, name: str, field: dataclasses.Field[Any]) -> None:
@@ -148,165 +208,43 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def dispatch(arguments: list[str]) -> int:
     """Parse and call."""
-    parser, commands = make_parser()
-    dashed = [dashes(argument) for argument in arguments]
-    parsed, unknown = parser.parse_known_args(dashed)
-    if parsed.command is None:
+    parser, parsers = make_parser()
+    parsed, unknown = parser.parse_known_args([dashes(argument) for argument in arguments])
+    name = " ".join(filter(None, (parsed.command, getattr(parsed, "action", None))))
+    if name not in RUN:  # sparc alone, or sparc suite alone
         if unknown:
+            names = [other.removeprefix(f"{name} ") for other in parsers if other != name]
             raise UserError(
-                f"There is no command or option '{unknown[0]}'.{nearest(unknown[0], commands)} See `sparc --help`."
+                f"There is no command or option '{unknown[0]}'.{nearest(unknown[0], names)} "
+                f"See `{' '.join(['sparc', name]).strip()} --help`."
             )
-        parser.print_help()
+        parsers.get(name, parser).print_help()
         return 0
     if unknown:
-        options = [name for action in commands[parsed.command]._actions for name in action.option_strings]
+        options = [option for action in parsers[name]._actions for option in action.option_strings]
         what = "has no option" if unknown[0].startswith("-") else "does not take"
-        raise UserError(
-            f"sparc {parsed.command} {what} '{unknown[0]}'.{nearest(unknown[0], options)} "
-            f"See `sparc {parsed.command} --help`."
-        )
-    run = {
-        "demo": demo,
-        "train": train,
-        "resume": resume,
-        "evaluate": evaluate,
-        "envs": envs,
-        "methods": methods,
-        "bench": bench,
-    }
-    return run[parsed.command](parsed)
+        raise UserError(f"sparc {name} {what} '{unknown[0]}'.{nearest(unknown[0], options)} See `sparc {name} --help`.")
+    return RUN[name](parsed)
+
+
+RUN: dict[str, Callable[[argparse.Namespace], int]] = {
+    "demo": commands.demo,
+    "train": commands.train,
+    "resume": commands.resume,
+    "evaluate": commands.evaluate,
+    "play": commands.play,
+    "suite list": commands.suite_list,
+    "suite run": commands.suite_run,
+    "suite status": commands.suite_status,
+    "suite report": commands.suite_report,
+    "report": commands.report,
+    "envs": commands.envs,
+    "methods": commands.methods,
+    "bench": commands.bench,
+}
 
 
 def dashes(argument: str) -> str:
     """Accept --batch_size for --batch-size."""
     name, equals, value = argument.partition("=")
     return name.replace("_", "-") + equals + value if name.startswith("--") else argument
-
-
-# Commands
-
-
-def train(parsed: argparse.Namespace) -> int:
-    """`sparc train`."""
-    from sparc.runs import Run
-
-    values = read_config(parsed.config) if parsed.config else {}
-    values |= {name: value for name, value in vars(parsed).items() if name in FIELDS}
-    if isinstance(options := values.get("env_options"), list):
-        values["env_options"] = dict(pair(option) for option in options)
-    return work(Run.create(make_config(values, parsed.preset), parsed.run_dir), None)
-
-
-def resume(parsed: argparse.Namespace) -> int:
-    """`sparc resume`."""
-    from sparc.runs import Run
-
-    updates = whole("--updates", parsed.updates) if parsed.updates is not None else None
-    return work(Run.open(parsed.run), updates)
-
-
-def work(run: Any, updates: int | None) -> int:
-    """Train with a live progress bar and say what to do next."""
-    from sparc import checkpoint, select
-    from sparc.display import TrainingBar
-
-    print(f"run: {run.path}")
-    if updates is None and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
-        print(f"already at {run.config.updates:,} updates; go further with: sparc resume {run.path} --updates N")
-        return 0
-    with TrainingBar(run) as bar:
-        from sparc.loading import choose
-        from sparc.training import proceed
-
-        proceed(run, bar.report, updates)
-    last = checkpoint.numbers(run.checkpoints)[-1]
-    if last < run.config.updates:
-        print(f"stopped at {last:,} of {run.config.updates:,} updates; go on with: sparc resume {run.path}")
-        return 0
-    scores = checkpoint.load_scores(checkpoint.load_meta(run.checkpoints / str(last)))
-    best = choose(run, "best")
-    mean = f", mean return {sum(scores[best]) / len(scores[best]):,.1f} in the IND settings" if best in scores else ""
-    front = len(select.pareto_front(scores))
-    print(f"done: best checkpoint {best}{mean} ({front} on the Pareto front)\nnext: sparc evaluate {run.path}")
-    return 0
-
-
-def evaluate(parsed: argparse.Namespace) -> int:
-    """`sparc evaluate`."""
-    grid, episodes = whole("--grid", parsed.grid, low=2), whole("--episodes", parsed.episodes)
-
-    from sparc.runs import Run
-
-    run = Run.open(parsed.run)
-
-    from sparc.display import step_bar, summary_table
-    from sparc.evaluation import evaluate_run
-
-    with step_bar(f"{run.config.method} on {run.config.env}") as progress:
-        evaluation, stem = evaluate_run(run, grid, episodes, parsed.checkpoint, progress)
-    summary_table({run.config.method: evaluation}, f"{run.config.env}, checkpoint {stem.name.split('-')[0]}")
-    print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {stem.parent / 'heatmap.png'}")
-    return 0
-
-
-def demo(parsed: argparse.Namespace) -> int:
-    """`sparc demo`."""
-    from sparc.demo import run_demo
-
-    return run_demo(whole("--seed", parsed.seed, low=0), parsed.run_dir)
-
-
-def envs(parsed: argparse.Namespace) -> int:
-    """`sparc envs`."""
-    from sparc.display import environment_table
-    from sparc.envs import all_envs
-
-    environment_table(all_envs())
-    return 0
-
-
-def methods(parsed: argparse.Namespace) -> int:
-    """`sparc methods`."""
-    from sparc.display import method_table
-
-    method_table()
-    return 0
-
-
-def bench(parsed: argparse.Namespace) -> int:
-    """`sparc bench`."""
-    from sparc.envs import get_env
-    from sparc.methods import check_method
-
-    get_env(parsed.env), check_method(parsed.method)
-
-    from sparc import bench as benches
-
-    print(benches.run(parsed.what, parsed.env, parsed.method))
-    return 0
-
-
-def whole(name: str, text: str, low: int = 1) -> int:
-    """Read a whole number of an option."""
-    try:
-        value = int(number := float(text))  # 1e6 as in `sparc train`
-        if value != number:
-            raise ValueError
-    except (ValueError, OverflowError):
-        raise UserError(f"{name} must be a whole number, not '{text}'.") from None
-    if value < low:
-        raise UserError(f"{name} must be at least {low}, not {value}.")
-    return value
-
-
-def pair(text: str) -> tuple[str, Any]:
-    """Read name=value, the value as YAML would."""
-    import yaml
-
-    name, equals, value = text.partition("=")
-    try:
-        if not name or not equals:
-            raise ValueError
-        return name, yaml.safe_load(value)
-    except (ValueError, yaml.YAMLError):
-        raise UserError(f"--env-options takes name=value, not '{text}'.") from None

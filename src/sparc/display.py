@@ -21,6 +21,7 @@ from sparc.methods import METHODS
 if TYPE_CHECKING:  # these bring JAX, and the bar says that it is being loaded
     from sparc.evaluation import Evaluation, ProgressCall
     from sparc.runs import Run
+    from sparc.suites import Suite
 
 SHOWN_LOSSES = {"critic_loss": "critic", "actor_loss": "actor", "adapter_loss": "adapter"}
 
@@ -150,6 +151,16 @@ def environment_table(entries: Mapping[str, EnvEntry]) -> None:
             ranges = [f"{region.low[i]:g} … {region.high[i]:g}" for region in (space.train, space.test)]
             table.add_row("" if i else entry.id, axis_label(space, i), *ranges, "" if i else entry.summary)
     Console(markup=False).print(table)  # [m/s] is a unit
+
+
+def suite_table(suites: Mapping[str, Suite]) -> None:
+    """Print the suites and how big they are."""
+    table = Table()
+    for column in ("suite", "runs", "updates each", "what it answers"):
+        table.add_column(column, justify="right" if column in ("runs", "updates each") else "left")
+    for name, suite in suites.items():
+        table.add_row(name, str(len(suite.members())), f"{suite.updates:,}", suite.title)
+    Console().print(table)
 
 
 def method_table() -> None:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,9 +15,10 @@ from sparc.contexts import ContextSpace
 from sparc.envs import get_env, make_vector_env
 from sparc.envs.contextual import ContextualVectorEnv, check_count
 from sparc.errors import RunFailure, SparcError, UserError
-from sparc.loading import choose, load
-from sparc.policy import Policy
 from sparc.runs import Run, replace, usable_cores
+
+if TYPE_CHECKING:  # brings JAX
+    from sparc.policy import Policy
 
 ProgressCall = Callable[[int, int], None]  # steps done, steps at most
 
@@ -75,9 +76,34 @@ class Evaluation:
                 writer.writerow([*context, region, *numbers])
         beside.replace(path)
 
+    @classmethod
+    def read_csv(cls, path: Path) -> Evaluation:
+        """Read what write_csv wrote; a ValueError tells what is wrong with it."""
+        with path.open(newline="") as file:
+            header, *rows = csv.reader(file)
+        if len(header) < 6 or not rows or {len(row) for row in rows} != {len(header)}:
+            raise ValueError("a line is cut short")
+        names = tuple(header[:-5])
+        columns = np.array(rows).T
+        contexts = columns[: len(names)].T.astype(float)
+        region, episode, returns, lengths, terminated = columns[len(names) :]
+        return cls(names, contexts, region == "ind", episode.astype(int), returns.astype(float),
+                   lengths.astype(int), terminated == "1")  # fmt: skip
+
     def write_json(self, path: Path, **about: Any) -> None:
         """Write the summary with what it was made from."""
         replace(path, json.dumps(about | {"summary": self.summary()}, indent=1) + "\n")
+
+
+def read_evaluation(stem: Path) -> Evaluation:
+    """Read an evaluation's rows and hold them against its summary."""
+    try:
+        evaluation = Evaluation.read_csv(stem.with_suffix(".csv"))
+        if json.loads(stem.with_suffix(".json").read_text())["summary"] != evaluation.summary():
+            raise ValueError("rows and summary do not fit together")
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"The evaluation {stem} is damaged ({error}): delete it and evaluate again.") from error
+    return evaluation
 
 
 def evaluate(
@@ -142,17 +168,23 @@ def contexts_of(env: str | ContextualVectorEnv) -> ContextSpace:
     return get_env(env).context_space if isinstance(env, str) else env.context_space
 
 
+def stem_of(run: Run, number: int, grid: int, episodes: int) -> Path:
+    """Name the files of an evaluation."""
+    return run.evaluations / (f"{number}-grid{grid}" + (f"x{episodes}" if episodes > 1 else ""))
+
+
 def evaluate_run(
     run: Run, grid: int, episodes: int, which: str, progress: ProgressCall | None
 ) -> tuple[Evaluation, Path]:
     """Evaluate a run's checkpoint on the grid; write rows, summary and picture; give the files' common stem."""
     from sparc.figures import heatmap
+    from sparc.loading import load
 
-    number = choose(run, which)
+    number = run.choose(which)
     env, space = run.config.env, get_env(run.config.env).context_space
     policy = load(run.path, number)
     evaluation = evaluate(policy, env, space.grid(grid), episodes, progress=progress, **run.config.env_options)
-    stem = run.evaluations / (f"{number}-grid{grid}" + (f"x{episodes}" if episodes > 1 else ""))
+    stem = stem_of(run, number, grid, episodes)
     run.evaluations.mkdir(exist_ok=True)
     about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number,
              "grid": grid, "episodes": episodes, "reads": policy.reads}  # fmt: skip

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from sparc import checkpoint, select
 from sparc.config import Config, make_config, read_config
 from sparc.envs import make_vector_env
 from sparc.errors import RunFailure, UserError
@@ -108,6 +109,20 @@ class Run:
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         self._lock = descriptor
 
+    def is_locked(self) -> bool:
+        """Say whether a process is training the run just now."""
+        try:
+            descriptor = os.open(self.path / ".lock", os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+
     def begin(self, updates: int) -> None:
         """Note who goes on from where; drop the metrics of updates that a killed process did but did not save."""
         from tensorboardX import SummaryWriter
@@ -145,17 +160,51 @@ class Run:
                 f"Cannot write {self.metrics}: {error.strerror}. Make room, then `sparc resume {self.path}`."
             ) from error
 
-    def records(self) -> list[dict[str, Any]]:
-        """Read metrics.jsonl, without a last line that a kill cut short."""
+    def records(self, newest: int | None = None) -> list[dict[str, Any]]:
+        """Read metrics.jsonl, or the lines within its newest bytes, without a last line that a kill cut short."""
         if not self.metrics.exists():
             return []
+        with self.metrics.open("rb") as file:
+            if newest is not None and (skipped := self.metrics.stat().st_size - newest) > 0:
+                file.seek(skipped)
+                file.readline()
+            lines = file.read().decode().splitlines()
         records = []
-        for line in self.metrics.read_text().splitlines():
+        for line in lines:
             try:
                 records.append(json.loads(line))
             except ValueError:
                 break
         return records
+
+    def updates(self) -> int:
+        """Say how far the run is: its newest checkpoint."""
+        return max(checkpoint.numbers(self.checkpoints), default=0)
+
+    def scores(self) -> dict[int, list[float]]:
+        """Read the evaluations of the run's current phase from its newest sound checkpoint."""
+        for number in reversed(checkpoint.numbers(self.checkpoints)):
+            try:
+                return checkpoint.load_scores(checkpoint.load_meta(self.checkpoints / str(number)))
+            except RunFailure:
+                continue  # whoever loads that one is told
+        return {}
+
+    def choose(self, which: str | int) -> int:
+        """Find the checkpoint meant by best, last or a number of updates."""
+        there = checkpoint.numbers(self.checkpoints)
+        if not there:
+            raise UserError(f"{self.path} has no checkpoint yet: train it first, `sparc resume {self.path}`.")
+        if str(which).isdecimal():
+            if int(which) not in there:
+                raise UserError(f"{self.path} has no checkpoint {which}: it has {', '.join(map(str, there))}.")
+            return int(which)
+        if which not in ("best", "last"):
+            raise UserError(f"The checkpoint must be best, last or a number of updates, not '{which}'.")
+        found = None
+        if which == "best":
+            found = select.best({number: score for number, score in self.scores().items() if number in there})
+        return there[-1] if found is None else found
 
     def close(self) -> None:
         """Close the writers and give the run free."""
@@ -201,7 +250,9 @@ def session(updates: int) -> dict[str, Any]:
 
 
 def usable_cores() -> int:
-    """Count the cores that this process may use."""
+    """Count the cores that this process may use; NPROC, which XLA heeds as well, can limit them."""
+    if (limit := os.environ.get("NPROC", "")).isdecimal() and int(limit) > 0:
+        return int(limit)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

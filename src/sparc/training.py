@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import jax
@@ -27,6 +24,7 @@ from sparc.policy import Policy
 from sparc.replay import Replay
 from sparc.rollout import Collector
 from sparc.runs import Run
+from sparc.stopping import Stop
 
 EVALUATION_SEED = 1_000_000  # the training evaluations begin from the same states each time
 Report = Callable[[dict[str, Any]], None]
@@ -268,30 +266,6 @@ class Trainer:
             self.collector.set_state(checkpoint.section(arrays, "collector."))
             return
         raise RunFailure(f"No checkpoint in {self.run.checkpoints} is sound: the run cannot be resumed, train it anew.")
-
-
-class Stop:
-    """Turns Ctrl-C and SIGTERM into a polite request; a second one interrupts at once."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def __enter__(self) -> Stop:
-        self.before = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self.before[number] = signal.signal(number, self.ask)
-        return self
-
-    def ask(self, number: int, frame: FrameType | None) -> None:
-        """Note the request."""
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
 
 
 def replay_margin(config: Config) -> int:

@@ -65,7 +65,7 @@ class ContextualEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     The context and the environment draw from one generator, the environment's np_random: at a reset the context first
     (unless given), then whatever the environment draws. The observation never contains the context. A context that was
-    given stays for the whole episode; only drawn ones change on the way, with change_probability.
+    given stays until the episode ends; only drawn ones change on the way, with change_probability.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ContextualEnv(gym.Wrapper[Any, Any, Any, Any]):
         self.apply = apply
         self.change_probability = check_probability(change_probability)
         self.context = context_space.centre
-        self._given = False  # whether the context of this episode was given
+        self._given = False  # whether the context in force was given
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode under options["context"], or under one drawn from the training region."""
@@ -116,6 +116,12 @@ class ContextualEnv(gym.Wrapper[Any, Any, Any, Any]):
             self.context = self.context_space.sample(self.np_random)
             self.apply(self.env.unwrapped, self.context)
         return observation, reward, terminated, truncated, info | {"context": self.context.copy()}
+
+    def set_context(self, context: ArrayLike) -> None:
+        """Switch to another context in mid-episode, from the next step until the episode ends."""
+        self.context = self.context_space.check(np.reshape(context, -1))[0]
+        self._given = True
+        self.apply(self.env.unwrapped, self.context)
 
 
 def check_probability(value: float) -> float:
@@ -196,6 +202,13 @@ class ContextualVectorEnv(gym.vector.VectorEnv[Any, Any, Any], ABC):
         reward, terminated, truncated = self._step(actions)
         return self._observations.copy(), reward, terminated, truncated, {"context": self.contexts.copy()}
 
+    def set_contexts(self, contexts: ArrayLike) -> None:
+        """Switch all rows to other contexts (N, C) in mid-episode, from the next step until their episodes end."""
+        self._require_started("set_contexts")
+        if np.shape(contexts) != self.contexts.shape:
+            raise UserError(f"contexts must have the shape {self.contexts.shape}, got {np.shape(contexts)}")
+        self._switch(self.context_space.check(contexts))
+
     def _require_started(self, what: str) -> None:
         if not self._started.all():
             raise UserError(f"{what}: environment {int(np.argmin(self._started))} was never reset; call reset() first")
@@ -207,6 +220,10 @@ class ContextualVectorEnv(gym.vector.VectorEnv[Any, Any, Any], ABC):
     @abstractmethod
     def _step(self, actions: NDArray[Any]) -> tuple[Array, Flags, Flags]:
         """Take a step, write contexts and observations, return reward, terminated, truncated."""
+
+    def _switch(self, contexts: Array) -> None:
+        """Put these contexts in force."""
+        raise UserError(f"{type(self).__name__} cannot switch contexts in mid-episode; write its method _switch")
 
     @abstractmethod
     def get_state(self) -> State:
@@ -243,7 +260,7 @@ class NativeVectorEnv(ContextualVectorEnv):
         unlimited = max_episode_steps is None or max_episode_steps == -1  # -1 as in gymnasium.make
         self._limit = np.inf if unlimited else check_count("max_episode_steps", max_episode_steps)
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
-        self._given = np.zeros(num_envs, dtype=bool)  # whether the context of a row's episode was given
+        self._given = np.zeros(num_envs, dtype=bool)  # whether a row's context was given
         self._rngs = [seeding.np_random()[0] for _ in range(num_envs)]
 
     @abstractmethod
@@ -271,6 +288,9 @@ class NativeVectorEnv(ContextualVectorEnv):
         self._given[rows] = contexts is not None
         self._elapsed[rows] = 0
         self._start(rows)
+
+    def _switch(self, contexts: Array) -> None:
+        self.contexts[:], self._given[:] = contexts, True
 
     def _step(self, actions: NDArray[Any]) -> tuple[Array, Flags, Flags]:
         self._elapsed += 1

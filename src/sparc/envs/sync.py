@@ -28,7 +28,8 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
 
     That works for every environment that is a function of its seed or generator, its context and its actions, without
     knowing what is inside it. How a context that was given lasts is each environment's own business; the replay gives
-    it again. Where the replay ends elsewhere, a new episode is started and a warning says so.
+    it again. Where the replay ends elsewhere, a new episode is started and a warning says so. A context that was
+    switched in mid-episode is not part of the replay: until that episode ends there is no saving.
     """
 
     def __init__(self, env_fns: Sequence[Callable[[], gym.Env[Any, Any]]]) -> None:
@@ -43,6 +44,7 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
         self._rng = np.zeros((self.num_envs, 6), dtype=np.uint64)
         self._given = np.full(self.contexts.shape, np.nan)
         self._actions: list[list[NDArray[Any]]] = [[] for _ in self.envs]
+        self._switched = np.zeros(self.num_envs, dtype=bool)
 
     def _reset(self, rows: NDArray[np.intp], seeds: Sequence[int | None], contexts: Array | None) -> None:
         for row in rows:
@@ -64,6 +66,7 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
         )
         self._write(row, observation, info)
         self._actions[row] = []
+        self._switched[row] = False
 
     def _act(self, row: int, action: NDArray[Any]) -> tuple[float, bool, bool]:
         observation, reward, terminated, truncated, info = self.envs[row].step(action)
@@ -81,9 +84,21 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
         reward, terminated, truncated = zip(*results, strict=True)
         return np.array(reward), np.array(terminated), np.array(truncated)
 
+    def _switch(self, contexts: Array) -> None:
+        for row, env in enumerate(self.envs):
+            if not env.has_wrapper_attr("set_context"):
+                raise UserError(
+                    f"{env} cannot switch its context in mid-episode; give it a method set_context(context)"
+                )
+            env.get_wrapper_attr("set_context")(contexts[row])
+        self.contexts[:], self._switched[:] = contexts, True
+
     def get_state(self) -> State:
         """Return the beginning of each episode, the actions since, and where they led."""
         self._require_started("get_state")
+        if self._switched.any():
+            row = int(np.argmax(self._switched))
+            raise UserError(f"get_state: the context of environment {row} was switched in mid-episode; reset it first")
         return {
             "seed": self._seed.copy(),
             "rng": self._rng.copy(),

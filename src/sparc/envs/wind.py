@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sparc.contexts import ContextSpace
 from sparc.envs import register_env
 from sparc.envs.contextual import Array, ContextualEnv, Flags, NativeVectorEnv, State, check_count
+from sparc.envs.wind_view import View, choose_backend, dress, picture, release
 
 EPISODE_STEPS = 1000
 RENDER_SIZE = 480  # pixels, Gymnasium's default
@@ -41,6 +42,7 @@ class Robot:
     terminates: bool = False  # when unhealthy
     contact_cost: float | None = None
     position: Callable[[Any], Array] = lambda batch: batch.qpos[:, 0]  # what the forward velocity is measured on
+    view: View = field(default_factory=View)  # of its picture
 
 
 def uniform(rng: np.random.Generator, scale: float, size: int) -> Array:
@@ -88,6 +90,7 @@ ROBOTS = {
         noise=0.1,
         velocity_noise=normal,
         control_cost=0.1,
+        view=View(distance=3.5, middle=0.85, arrow=1.65),
     ),
     "WindHopper-v5": Robot(
         base="gymnasium.envs.mujoco.hopper_v5:HopperEnv",
@@ -122,6 +125,7 @@ ROBOTS = {
         terminates=True,
         contact_cost=5e-4,
         position=lambda batch: batch.xpos[:, 1, 0],  # the torso, as mj_step leaves it: before the last substep
+        view=View(distance=4.5, elevation=-20.0, middle=0.9, arrow=1.9),
     ),
 }
 
@@ -156,11 +160,29 @@ def load_robot(robot: Robot, **options: Any) -> Any:
 class WindEnv(ContextualEnv):
     """One robot in the wind."""
 
+    ending = "fell"  # what it means that an episode ended before its time
+
+    def __init__(self, robot: Robot, env: Any, change_probability: float = 0.0) -> None:
+        super().__init__(env, robot.wind, set_wind, change_probability)
+        self._view = robot.view
+        self._strongest = float(np.hypot(*np.maximum(-robot.wind.test.low, robot.wind.test.high)))
+
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step in the wind."""
         # MuJoCo resets a simulation that became unstable, and its forces with it: the wind must not silently stop.
         self.apply(self.env.unwrapped, self.context)
         return super().step(action)
+
+    def render(self) -> Any:
+        """Picture the robot and the wind; other modes than rgb_array are Gymnasium's."""
+        if self.render_mode != "rgb_array":
+            return super().render()
+        return picture(self.env.unwrapped, self._view, self.context, self._strongest)
+
+    def close(self) -> None:
+        """Close the simulation and the viewer."""
+        release(self.env.unwrapped)
+        super().close()
 
 
 class WindVectorEnv(NativeVectorEnv):
@@ -246,8 +268,12 @@ def make_wind(
     height: int = RENDER_SIZE,
 ) -> WindEnv:
     """Make one robot in the wind, from Gymnasium's own class, so that it can be rendered."""
+    if render_mode == "rgb_array":
+        choose_backend()
     env = load_robot(robot, render_mode=render_mode, width=width, height=height)
-    return WindEnv(env, robot.wind, set_wind, change_probability)
+    if render_mode == "rgb_array":
+        dress(env.model)
+    return WindEnv(robot, env, change_probability)
 
 
 def register() -> None:

@@ -1,0 +1,357 @@
+"""How one trained run adapts: what a switch of the context in mid-episode does, and where φ(h) lies on ψ's map.
+
+evaluations/<updates>-trace.csv    a row per region and step around the switch, means over the episodes still running
+evaluations/<updates>-latents.csv  a row per context of the grid; only of methods with an adapter
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparc.contexts import ContextSpace, Finite
+from sparc.envs import get_env, make_vector_env
+from sparc.errors import RunFailure, SparcError, UserError
+from sparc.evaluation import ProgressCall
+from sparc.history import History
+from sparc.results import Array, Latents, Trace, cell, write_table
+from sparc.runs import Run, usable_cores
+
+if TYPE_CHECKING:  # these bring JAX
+    from sparc.nets import ContextEncoder
+    from sparc.policy import Policy
+
+Flags = NDArray[np.bool_]
+
+SWITCHES = 16  # to IND contexts, and as many to OOD ones
+VISIBLE = 0.5  # a switch changes some feature by at least so much of its training range, where contexts allow it
+DRAWS = 256  # pairs of contexts to choose each switch from
+BEFORE, AFTER = 100, 400  # steps kept around the switch, where the episode has them
+SPREAD_GRID = 21  # cells per feature over which the spread of ψ is measured: the unit of distance
+SETTLED = 0.1  # of the jump
+CLEAR, CLOSE = 4.0, 1.5  # times the noise: what counts as a jump, and what as being at the level
+SMOOTH = (1, 5, 25)  # steps to average over, until the jump is clear
+
+TRACE_COLUMNS = ("region", "step", "reward", "distance", "rows")
+LATENT_COLUMNS = ("psi_1", "psi_2", "phi_1", "phi_2")
+
+
+# Switches
+
+
+class Switches(NamedTuple):
+    """Contexts before and after a switch, and where the new one lies."""
+
+    before: Array  # (R, C), all IND
+    after: Array  # (R, C)
+    region: NDArray[np.str_]  # (R,) "ind" or "ood"
+
+
+def switches(space: ContextSpace, n: int = SWITCHES, seed: int = 0) -> Switches:
+    """Draw n switches from IND to IND and n from IND to OOD contexts, as many as there can be, always the same.
+
+    Each changes some feature by at least half its training range; where contexts lie closer, the largest changes count.
+    """
+    rng = np.random.default_rng(seed)
+    parts = []
+    for region in ("ind", "ood"):
+        after = space.sample(rng, DRAWS * n) if region == "ind" else draw_outside(space, rng, DRAWS * n)
+        before = space.sample(rng, len(after))
+        change = np.abs((after - before) / (2 * space.half_range)).max(axis=1)
+        chosen = np.argsort(-np.minimum(change, VISIBLE), kind="stable")[:n]  # those large enough in their drawn order
+        chosen = chosen[change[chosen] > 0]
+        parts.append((before[chosen], after[chosen], np.full(len(chosen), region)))
+    before, after, regions = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return Switches(before, after, regions)
+
+
+def draw_outside(space: ContextSpace, rng: np.random.Generator, n: int) -> Array:
+    """Draw up to n OOD contexts."""
+    if isinstance(space.test, Finite):
+        outside = space.test.values[~space.is_train(space.test.values)]
+        return outside[rng.integers(len(outside), size=n)] if len(outside) else outside
+    drawn = space.test.sample(rng, n)
+    return drawn[~space.is_train(drawn)]
+
+
+# Rollouts
+
+
+class Step(NamedTuple):
+    """One step of all episodes."""
+
+    running: Flags  # (R,) at its beginning; the other numbers mean nothing elsewhere
+    reward: Array  # (R,)
+    latent: Array  # (R, Z) what the policy's encoder made of the history
+
+
+def episodes(
+    policy: Policy,
+    env: str,
+    before: Array,
+    steps: int,
+    after: Array | None = None,
+    switch: int = 0,
+    seed: int = 0,
+    progress: ProgressCall | None = None,
+    **env_options: Any,
+) -> Iterator[Step]:
+    """Run one episode per context, side by side and without noise, under `after` from step `switch` on."""
+    import jax
+
+    from sparc.nets import Inputs
+
+    # One program for both: an encoder that runs once. A Policy keeps its latent to itself.
+    decide = jax.jit(lambda actor, inputs: (actor.mode(inputs), actor.encoder(inputs)))
+    history = History(len(before), policy.history_length, policy.obs_size + policy.action_size)
+    venv = make_vector_env(env, len(before), threads=usable_cores(), **env_options)
+    try:
+        obs, _ = venv.reset(seed=seed, options={"context": before})
+        running = np.ones(len(before), bool)
+        for step in range(steps):
+            if after is not None and step == switch:
+                venv.set_contexts(after)
+            seen = np.where(running[:, None], obs, 0.0).astype(np.float32)
+            context = venv.contexts.astype(np.float32) if policy.reads == "context" else None
+            inputs = Inputs(seen, context, history.array if policy.reads == "history" else None)
+            unit, latent = (np.asarray(part) for part in decide(policy.actor, inputs))
+            history.push(seen, unit)
+            try:
+                obs, reward, terminated, truncated, _ = venv.step(policy.scale(unit))
+            except SparcError:
+                raise
+            except Exception as error:
+                raise RunFailure(f"{env} raised {type(error).__name__} at step {step}: {error}") from error
+            bad = running & ~(np.isfinite(reward) & np.isfinite(obs).all(axis=1))
+            if bad.any():
+                raise RunFailure(
+                    f"{env} returned NaN or infinity at step {step} with the context {venv.contexts[bad][0]}."
+                )
+            yield Step(running, reward, latent)
+            if progress:
+                progress(step + 1, steps)
+            running = running & ~(terminated | truncated)
+            if not running.any():
+                return
+    finally:
+        venv.close()
+
+
+def episode_limit(env: str, env_options: dict[str, Any]) -> int:
+    """Give the most steps an episode can have."""
+    return int(env_options.get("max_episode_steps") or get_env(env).max_episode_steps)
+
+
+def encode(psi: ContextEncoder, contexts: Array) -> Array:
+    """Give ψ(c) for contexts (M, C) as (M, Z)."""
+    from sparc.nets import Inputs
+
+    return np.asarray(psi(Inputs(None, context=contexts.astype(np.float32))), np.float64)
+
+
+# What is measured
+
+
+def spread(latent: Array) -> float:
+    """Give the root-mean-square distance of latents (M, Z) from their mean; NaN if they are all the same."""
+    value = float(np.sqrt(np.square(latent - latent.mean(axis=0)).sum(axis=1).mean()))
+    return value if value > 0 else np.nan
+
+
+def trace(
+    policy: Policy,
+    psi: ContextEncoder | None,
+    env: str,
+    n: int = SWITCHES,
+    seed: int = 0,
+    progress: ProgressCall | None = None,
+    **env_options: Any,
+) -> Trace:
+    """Switch the context in the middle of the episode; average reward and distance of φ(h) from ψ(c) at each step.
+
+    c is the context in force. A distance of 1 is that of always guessing the average ψ(c) of the test region.
+    """
+    space, limit = get_env(env).context_space, episode_limit(env, env_options)
+    switch = limit // 2
+    first, last = max(0, switch - BEFORE), min(limit, switch + AFTER)
+    chosen = switches(space, n, seed)
+    if psi is not None:
+        old, new = encode(psi, chosen.before), encode(psi, chosen.after)
+        unit = spread(encode(psi, space.grid(SPREAD_GRID)))
+    records: dict[str, list[tuple[float, ...]]] = {name: [] for name in dict.fromkeys(chosen.region.tolist())}
+    if records:
+        run = episodes(policy, env, chosen.before, last, chosen.after, switch, seed, progress, **env_options)
+        for step, now in enumerate(run):
+            if step < first:
+                continue
+            distance = np.full(len(chosen.region), np.nan)
+            if psi is not None:
+                distance = np.linalg.norm(now.latent - (new if step >= switch else old), axis=1) / unit
+            for name, record in records.items():
+                rows = now.running & (chosen.region == name)
+                if rows.any():
+                    record.append((step - switch, now.reward[rows].mean(), distance[rows].mean(), rows.sum()))
+    regions = np.array([name for name, record in records.items() for _ in record], np.str_)
+    columns = np.array([line for record in records.values() for line in record], np.float64).reshape(-1, 4).T
+    return Trace(regions, *columns)
+
+
+def latents(
+    policy: Policy,
+    psi: ContextEncoder | None,
+    env: str,
+    contexts: Array,
+    seed: int = 0,
+    progress: ProgressCall | None = None,
+    **env_options: Any,
+) -> Latents | None:
+    """Put ψ(c), and φ(h) averaged over the second half of an episode, on ψ's first two principal components.
+
+    None without an adapter. The second half is that of the steps which an episode lasted.
+    """
+    if psi is None:
+        return None
+    space, limit = get_env(env).context_space, episode_limit(env, env_options)
+    truth = encode(psi, contexts)
+    axes = principal_axes(truth, (contexts - space.centre) / space.half_range)
+    run = episodes(policy, env, contexts, limit, seed=seed, progress=progress, **env_options)
+    steps = [(now.running, (now.latent - truth.mean(axis=0)) @ axes) for now in run]
+    running, guess = (np.stack(column) for column in zip(*steps, strict=True))  # (T, M), (T, M, 2)
+    late = running & (np.arange(len(running))[:, None] >= running.sum(axis=0) // 2)
+    phi = np.where(late[..., None], guess, 0.0).sum(axis=0) / late.sum(axis=0)[:, None]
+    return Latents((truth - truth.mean(axis=0)) @ axes, phi)
+
+
+def principal_axes(latent: Array, contexts: Array) -> Array:
+    """Give the directions (Z, 2) in which latents (M, Z) vary most.
+
+    Each points to where the context feature that varies most along it grows, in scaled contexts (M, C).
+    """
+    centred = latent - latent.mean(axis=0)
+    found = np.linalg.svd(centred, full_matrices=False)[2][:2].T
+    axes = np.zeros((latent.shape[1], 2))
+    axes[:, : found.shape[1]] = found
+    together = (contexts - contexts.mean(axis=0)).T @ (centred @ axes)  # (C, 2)
+    dominant = np.take_along_axis(together, np.abs(together).argmax(axis=0)[None], axis=0)[0]
+    return axes * np.where(dominant < 0, -1.0, 1.0)
+
+
+def settling(step: Array, value: Array) -> float | None:
+    """Count the steps after the switch until a curve comes, for good, within a tenth of its jump of its new level.
+
+    The parts before and after the switch are smoothed apart. The level is the median over the last third after the
+    switch, the jump the largest distance from it after the switch. It is clear if it exceeds four times the noise,
+    which is the largest distance of the second half before the switch, or of the last third after it, from its own
+    median. The curve is smoothed as little as makes the jump clear: not at all, over 5 or over 25 steps, several
+    periods of a gait. None where no smoothing does, and without ten steps on either side.
+
+    The curve may still stray beyond its new level to the other side: that is no part of the jump. Where one and a half
+    times the noise is more than a tenth of the jump, coming that close is enough.
+    """
+    old, new = value[step < 0], value[step >= 0]
+    if min(len(old), len(new)) < 10 or not np.isfinite(value).all():
+        return None
+    for width in SMOOTH:
+        before, after = moving_average(old, width), moving_average(new, width)
+        calm, end = before[len(before) // 2 :], after[-(len(after) // 3) :]
+        level = np.median(end)
+        noise = max(np.abs(calm - np.median(calm)).max(), np.abs(end - level).max())
+        away = after - level
+        jump = away[np.abs(away).argmax()]
+        if np.abs(jump) > CLEAR * noise:
+            far = np.flatnonzero(away * np.sign(jump) > max(SETTLED * np.abs(jump), CLOSE * noise))
+            return float(step[step >= 0][far[-1] + 1])
+    return None
+
+
+def moving_average(value: Array, width: int) -> Array:
+    """Average over `width` steps around each one, over those that there are at the ends."""
+    index = np.arange(len(value))
+    low, high = np.maximum(index - (width - 1) // 2, 0), np.minimum(index + width // 2 + 1, len(value))
+    total = np.concatenate([[0.0], np.cumsum(value)])
+    return (total[high] - total[low]) / (high - low)
+
+
+# Files
+
+
+def adapt_run(run: Run, number: int, grid: int, progress: ProgressCall | None = None) -> None:
+    """Measure how a run's checkpoint adapts; write its trace and, where it has an adapter, its latents."""
+    from sparc.loading import load_with_psi
+
+    env, options = run.config.env, run.config.env_options
+    space = get_env(env).context_space
+    contexts = space.grid(grid)
+    policy, psi = load_with_psi(run, number)
+    found = trace(policy, psi, env, progress=progress, **options)
+    mapped = latents(policy, psi, env, contexts, progress=progress, **options)
+    run.evaluations.mkdir(exist_ok=True)
+    if mapped is not None:
+        regions = np.where(space.is_train(contexts), "ind", "ood")
+        write_columns(
+            latents_path(run, number),
+            [*space.names, "region", *LATENT_COLUMNS],
+            [*contexts.T, regions, *mapped.psi.T, *mapped.phi.T],
+        )
+    columns = [found.region, found.step, found.reward, found.distance, found.rows]
+    write_columns(trace_path(run, number), TRACE_COLUMNS, columns)  # last: where it is, all is whole
+
+
+def trace_path(run: Run, number: int) -> Path:
+    """Name a checkpoint's trace."""
+    return run.evaluations / f"{number}-trace.csv"
+
+
+def latents_path(run: Run, number: int) -> Path:
+    """Name a checkpoint's latents."""
+    return run.evaluations / f"{number}-latents.csv"
+
+
+def write_columns(path: Path, names: Iterable[str], columns: list[Any]) -> None:
+    """Write a table, all or nothing."""
+    write_table(path, names, (map(cell, row) for row in zip(*columns, strict=True)))
+
+
+def read_trace(path: Path) -> Trace:
+    """Read what `adapt_run` wrote."""
+    columns = read_columns(path, TRACE_COLUMNS)
+    return Trace(columns["region"], *(numbers(columns[name], path) for name in TRACE_COLUMNS[1:]))
+
+
+def read_latents(path: Path) -> Latents:
+    """Read what `adapt_run` wrote."""
+    columns = read_columns(path, LATENT_COLUMNS)
+    found = np.stack([numbers(columns[name], path) for name in LATENT_COLUMNS], axis=1)
+    return Latents(found[:, :2], found[:, 2:])
+
+
+def read_columns(path: Path, needed: Iterable[str]) -> dict[str, NDArray[np.str_]]:
+    """Read a CSV file by columns; refuse one that is not whole."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: write it, `sparc evaluate RUN --adaptation`.") from None
+    names, *rows = list(csv.reader(text.splitlines())) or [[]]
+    cut = not text.endswith("\n") or any(len(row) != len(names) for row in rows)
+    if cut or not set(needed) <= set(names):
+        raise damaged(path)
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return {name: np.array(column, np.str_) for name, column in zip(names, columns, strict=True)}
+
+
+def numbers(column: NDArray[np.str_], path: Path) -> Array:
+    """Read numbers; an empty cell is NaN."""
+    try:
+        return np.where(column == "", "nan", column).astype(np.float64)
+    except ValueError:
+        raise damaged(path) from None
+
+
+def damaged(path: Path) -> UserError:
+    """Say that a file is not whole."""
+    return UserError(f"{path} is damaged: write it anew, `sparc evaluate RUN --adaptation`.")

@@ -1,0 +1,242 @@
+"""What each command does, once the command line is parsed."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from sparc.config import FIELDS, make_config, read_config
+from sparc.errors import UserError
+
+
+def train(parsed: argparse.Namespace) -> int:
+    """`sparc train`."""
+    from sparc.runs import Run
+
+    values = read_config(parsed.config) if parsed.config else {}
+    values |= {name: value for name, value in vars(parsed).items() if name in FIELDS}
+    if isinstance(options := values.get("env_options"), list):
+        values["env_options"] = dict(pair(option) for option in options)
+    return work(Run.create(make_config(values, parsed.preset), parsed.run_dir), None)
+
+
+def resume(parsed: argparse.Namespace) -> int:
+    """`sparc resume`."""
+    from sparc.runs import Run
+
+    updates = whole("--updates", parsed.updates) if parsed.updates is not None else None
+    return work(Run.open(parsed.run), updates)
+
+
+def work(run: Any, updates: int | None) -> int:
+    """Train with a live progress bar and say what to do next."""
+    from sparc import checkpoint, select
+    from sparc.display import TrainingBar
+
+    print(f"run: {run.path}")
+    if updates is None and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
+        print(f"already at {run.config.updates:,} updates; go further with: sparc resume {run.path} --updates N")
+        return 0
+    with TrainingBar(run) as bar:
+        from sparc.training import proceed
+
+        proceed(run, bar.report, updates)
+    last = checkpoint.numbers(run.checkpoints)[-1]
+    if last < run.config.updates:
+        print(f"stopped at {last:,} of {run.config.updates:,} updates; go on with: sparc resume {run.path}")
+        return 0
+    scores = checkpoint.load_scores(checkpoint.load_meta(run.checkpoints / str(last)))
+    best = run.choose("best")
+    mean = f", mean return {sum(scores[best]) / len(scores[best]):,.1f} in the IND settings" if best in scores else ""
+    front = len(select.pareto_front(scores))
+    print(f"done: best checkpoint {best}{mean} ({front} on the Pareto front)\nnext: sparc evaluate {run.path}")
+    return 0
+
+
+def evaluate(parsed: argparse.Namespace) -> int:
+    """`sparc evaluate`."""
+    grid, episodes = whole("--grid", parsed.grid, low=2), whole("--episodes", parsed.episodes)
+
+    from sparc.runs import Run
+
+    run = Run.open(parsed.run)
+
+    from sparc.adaptation import adapt_run
+    from sparc.display import step_bar, summary_table
+    from sparc.evaluation import evaluate_run
+
+    with step_bar(f"{run.config.method} on {run.config.env}") as progress:
+        evaluation, stem = evaluate_run(run, grid, episodes, parsed.checkpoint, progress)
+    number = int(stem.name.split("-")[0])
+    if parsed.adaptation:
+        with step_bar("switching contexts in mid-episode") as progress:
+            adapt_run(run, number, grid, progress)
+    summary_table({run.config.method: evaluation}, f"{run.config.env}, checkpoint {number}")
+    print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {stem.parent / 'heatmap.png'}")
+    return 0
+
+
+def play(parsed: argparse.Namespace) -> int:
+    """`sparc play`."""
+    seed = whole("--seed", parsed.seed, low=0)
+    steps, fps, width = (
+        whole(f"--{name}", text) if (text := getattr(parsed, name)) is not None else None
+        for name in ("steps", "fps", "width")
+    )
+
+    from sparc.display import step_bar
+
+    with step_bar(f"playing {parsed.run.name}") as progress:
+        from sparc.play import play, report
+
+        runs = parsed.run, parsed.context, parsed.video, parsed.compare, parsed.checkpoint
+        played = play(*runs, seed, steps, fps, width, progress)
+    print(report(played))
+    return 0
+
+
+def suite_list(parsed: argparse.Namespace) -> int:
+    """`sparc suite list`."""
+    from sparc.display import suite_table
+    from sparc.suites import provided
+
+    suite_table(provided())
+    return 0
+
+
+def suite_run(parsed: argparse.Namespace) -> int:
+    """`sparc suite run`."""
+    from sparc.suites import PLAN, find_suite, folder_of, planned
+
+    suite = find_suite(parsed.suite).scaled(
+        updates=whole("--updates", parsed.updates) if parsed.updates is not None else None,
+        seeds=[whole("--seeds", seed, low=0) for seed in parsed.seeds] if parsed.seeds else None,
+        envs=parsed.envs,
+        methods=parsed.methods,
+    )
+    jobs = whole("--jobs", parsed.jobs) if parsed.jobs is not None else None
+    folder = folder_of(parsed.suite, parsed.run_dir)
+    plan = suite.joined(planned(parsed.suite, folder)) if (folder / PLAN).is_file() else suite
+    plan.write(folder)
+
+    from sparc.runner import Runner
+
+    runner = Runner(suite, folder, jobs)
+    print(f"{suite.name}: {len(runner.members)} runs in {folder}, {runner.jobs} at a time")
+    done = runner.run()
+    print(runner.conclusion())
+    where = f" --run-dir {parsed.run_dir}" if parsed.run_dir else ""
+    if done:
+        print(f"next: sparc suite report {parsed.suite}{where}")
+        return 0
+    failed = [standing.state for standing in runner.standings.values() if standing.state in ("failed", "other config")]
+    print("go on with: the same command; what is done stays done")
+    return 1 if failed else 0
+
+
+def suite_status(parsed: argparse.Namespace) -> int:
+    """`sparc suite status`."""
+    from sparc.runner import Runner
+    from sparc.suites import folder_of, planned
+
+    folder = folder_of(parsed.suite, parsed.run_dir)
+    runner = Runner(planned(parsed.suite, folder), folder)
+    runner.print_all()
+    return 0
+
+
+def suite_report(parsed: argparse.Namespace) -> int:
+    """`sparc suite report`."""
+    from sparc import results
+    from sparc.gather import gather
+    from sparc.suites import folder_of, planned
+
+    folder = folder_of(parsed.suite, parsed.run_dir)
+    out = parsed.out or folder / "report"
+    results.write(gather(planned(parsed.suite, folder), folder), out)
+    return draw(out)
+
+
+def report(parsed: argparse.Namespace) -> int:
+    """`sparc report`."""
+    return draw(parsed.folder)
+
+
+def draw(folder: Path) -> int:
+    """Draw the figures and the page from a folder's tables."""
+    from sparc import results
+    from sparc.report import write_report
+    from sparc.suite_figures import write_all
+
+    found = results.read(folder)
+    page = folder / "report.html"
+    write_report(found, page, write_all(found, folder / "figures"))
+    gaps = [member for member in found.manifest["members"] if member["state"] != "done"]
+    if gaps:
+        print(f"{len(gaps)} of {len(found.manifest['members'])} runs have no results yet; the page marks them")
+    print(f"tables:  {folder}\nfigures: {folder / 'figures'}\npage:    {page}")
+    return 0
+
+
+def demo(parsed: argparse.Namespace) -> int:
+    """`sparc demo`."""
+    from sparc.demo import run_demo
+
+    return run_demo(whole("--seed", parsed.seed, low=0), parsed.run_dir)
+
+
+def envs(parsed: argparse.Namespace) -> int:
+    """`sparc envs`."""
+    from sparc.display import environment_table
+    from sparc.envs import all_envs
+
+    environment_table(all_envs())
+    return 0
+
+
+def methods(parsed: argparse.Namespace) -> int:
+    """`sparc methods`."""
+    from sparc.display import method_table
+
+    method_table()
+    return 0
+
+
+def bench(parsed: argparse.Namespace) -> int:
+    """`sparc bench`."""
+    from sparc.envs import get_env
+    from sparc.methods import check_method
+
+    get_env(parsed.env), check_method(parsed.method)
+
+    from sparc import bench as benches
+
+    print(benches.run(parsed.what, parsed.env, parsed.method))
+    return 0
+
+
+def whole(name: str, text: str, low: int = 1) -> int:
+    """Read a whole number of an option."""
+    try:
+        value = int(number := float(text))  # 1e6 as in `sparc train`
+        if value != number:
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise UserError(f"{name} must be a whole number, not '{text}'.") from None
+    if value < low:
+        raise UserError(f"{name} must be at least {low}, not {value}.")
+    return value
+
+
+def pair(text: str) -> tuple[str, Any]:
+    """Read name=value, the value as YAML would."""
+    import yaml
+
+    name, equals, value = text.partition("=")
+    try:
+        if not name or not equals:
+            raise ValueError
+        return name, yaml.safe_load(value)
+    except (ValueError, yaml.YAMLError):
+        raise UserError(f"--env-options takes name=value, not '{text}'.") from None

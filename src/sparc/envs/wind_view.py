@@ -1,0 +1,148 @@
+"""How a robot in the wind is pictured: without a screen, from the side, with the wind as an arrow above it."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import sys
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sparc.envs.contextual import Array
+from sparc.errors import UserError
+
+# What MuJoCo can draw with where there is no screen, the better one first, and the library behind it.
+OFF_SCREEN = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8"}
+REMEDY = "install what is missing with `apt-get install libegl1 libgl1-mesa-dri`"
+
+# RGB, dark to bright. Gymnasium's black and white floor outshines the robot, and a mirror in it takes time.
+FLOOR = np.array([[150, 166, 182], [172, 187, 202]])
+SKY = np.array([[190, 208, 226], [240, 246, 252]])
+FOG, FOG_COLOUR = np.array([4.0, 14.0]), (205, 219, 232)  # m from the camera: far squares only flicker
+ARROW_COLOUR = np.array([0.05, 0.3, 0.85, 1.0])
+ARROW_LENGTH = 1.0  # m, of the strongest wind there is
+ARROW_RADIUS = 0.04  # m
+SLIM = 0.12  # radius : length of an arrow so short that it would be all head
+CALM = 1e-6  # of the strongest wind: below it there is no direction to show
+HEADROOM = 0.5  # m: how far the torso may rise above the middle of the picture before the camera rises, too
+
+_open: weakref.WeakSet[Any] = weakref.WeakSet()  # viewers
+
+
+@dataclass(frozen=True)
+class View:
+    """Where the camera and the arrow are, relative to the robot."""
+
+    distance: float = 3.6  # m
+    elevation: float = -8.0  # degrees
+    middle: float = 1.15  # m above the floor
+    arrow: float = 2.05  # m above the floor, the middle of it
+
+
+def choose_backend() -> None:
+    """Let MuJoCo draw without a screen, where there is none and nothing else was chosen."""
+    screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if os.environ.get("MUJOCO_GL") or screen or sys.platform != "linux":
+        return
+    for backend, library in OFF_SCREEN.items():
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            continue
+        os.environ["MUJOCO_GL"] = backend
+        return
+    raise UserError(f"There is no screen, and neither EGL nor OSMesa to draw without one: {REMEDY}.")
+
+
+def viewer_of(env: Any) -> Any:
+    """Return the viewer of an environment on Gymnasium's MuJoCo; none of others, and none before the first picture."""
+    return getattr(getattr(env.unwrapped, "mujoco_renderer", None), "viewer", None)
+
+
+def make_current(env: Any) -> None:
+    """Let OpenGL draw for this environment: Gymnasium's viewers draw with the context that was made last."""
+    if (viewer := viewer_of(env)) is not None:
+        viewer.make_context_current()
+
+
+def release(env: Any) -> None:
+    """Free what OpenGL holds for an environment: the garbage collector would free as much of another one's."""
+    if (viewer := viewer_of(env)) is not None:
+        viewer.make_context_current()
+        viewer.con.free()
+        _open.discard(viewer)
+
+
+def _release_all() -> None:
+    """Free what was never closed, as long as there is an OpenGL to do it."""
+    for viewer in list(_open):
+        viewer.make_context_current()
+        viewer.con.free()
+        viewer.free()
+
+
+def dress(model: Any) -> None:
+    """Give floor and sky quiet colours. Changes the looks alone."""
+    import mujoco
+
+    model.vis.map.fogstart, model.vis.map.fogend = FOG / model.stat.extent
+    model.vis.rgba.fog[:3] = np.array(FOG_COLOUR) / 255
+    floor = model.geom("floor").matid[0]
+    model.mat_reflectance[floor], model.mat_rgba[floor], model.geom("floor").rgba[:] = 0.0, 1.0, 1.0
+    colours = {int(model.mat_texid[floor][mujoco.mjtTextureRole.mjTEXROLE_RGB]): FLOOR}
+    colours |= {int(sky): SKY for sky in np.flatnonzero(model.tex_type == mujoco.mjtTexture.mjTEXTURE_SKYBOX)}
+    for texture, (dark, bright) in colours.items():
+        start, size = model.tex_adr[texture], model.tex_height[texture] * model.tex_width[texture]
+        pixels = model.tex_data[start : start + 3 * size].reshape(size, 3)
+        grey = pixels.mean(axis=1, keepdims=True)
+        share = (grey - grey.min()) / max(float(np.ptp(grey)), 1.0)
+        pixels[:] = (dark + share * (bright - dark)).round()
+
+
+def picture(env: Any, view: View, wind: Array, strongest: float) -> Any:
+    """Render a robot: the camera goes with it, and so does the arrow."""
+    import mujoco
+
+    if viewer_of(env) is None:
+        try:
+            env.render()  # makes the viewer
+        except Exception as error:  # whatever OpenGL, its Python package and MuJoCo each raise
+            why = " ".join(str(error).split()) or type(error).__name__
+            raise UserError(f"MuJoCo cannot draw here ({why}): {REMEDY}.") from error
+        if not _open:
+            atexit.register(_release_all)  # now: what is registered last comes first, and MuJoCo has just registered
+        _open.add(viewer_of(env))
+        camera = viewer_of(env).cam
+        camera.azimuth, camera.elevation, camera.distance = 90.0, view.elevation, view.distance  # 90: x to the right
+        flags = viewer_of(env).scn.flags
+        flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False  # the arrow's would lie on the robot
+        flags[mujoco.mjtRndFlag.mjRND_FOG] = True
+    viewer = viewer_of(env)
+    x, y, z = env.data.body("torso").xpos
+    middle = max(view.middle, z - HEADROOM)
+    viewer.cam.lookat[:] = x, y, middle
+    if np.hypot(*wind) > CALM * strongest:
+        viewer.add_marker(**arrow(wind / strongest, np.array([x, y, middle + view.arrow - view.middle])))
+    make_current(env)
+    return env.render()
+
+
+def arrow(wind: Array, middle: Array) -> dict[str, Any]:
+    """Describe the arrow of a wind (x, z), the strongest of length 1, to a viewer."""
+    import mujoco
+
+    strength = float(np.hypot(*wind))
+    along, across = np.array([wind[0], 0.0, wind[1]]) / strength, np.array([0.0, 1.0, 0.0])
+    length = ARROW_LENGTH * strength
+    radius = min(ARROW_RADIUS, SLIM * length)
+    return {
+        "type": mujoco.mjtGeom.mjGEOM_ARROW,
+        "size": np.array([radius, radius, 2 * length]),  # MuJoCo draws half of it
+        "pos": middle - along * length / 2,
+        "mat": np.stack([np.cross(across, along), across, along], axis=1).ravel(),
+        "rgba": ARROW_COLOUR,
+    }

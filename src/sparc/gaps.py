@@ -1,0 +1,56 @@
+"""What a suite has and what it lacks, in words: a mean never hides that runs are missing or that their numbers differ.
+
+`kind` is a table of results: "returns", "curves", "traces" or "latents".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from sparc.results import Results
+
+
+def labels_in(results: Results, env: str) -> list[str]:
+    """Give the labels that the suite plans for an environment."""
+    return [name for name in results.labels if results.members(env, name)]
+
+
+def count(results: Results, env: str, kind: str, name: str) -> int:
+    """Count the seeds of a label that there are results of."""
+    return len(getattr(results.envs[env], kind).get(name, {}))
+
+
+def seeds(results: Results, env: str, name: str) -> str:
+    """Say how many seeds the returns of a label are from, and of how many planned."""
+    there, planned = count(results, env, "returns", name), len(results.members(env, name))
+    return f"n = {there}" if there == planned else f"n = {there} of {planned}"
+
+
+def means_over(results: Results, envs: Iterable[str], kind: str, names: Iterable[str]) -> str:
+    """Say over how many seeds means are: one number or, where they differ, the least and the most."""
+    found = {count(results, env, kind, name) for name in names for env in envs} - {0}
+    low, high = min(found, default=0), max(found, default=0)
+    if high <= 1:
+        return "one seed each" if high else "no results"
+    return f"mean ± s.e.m. over {f'{low} to {high}' if low < high else low} seeds"
+
+
+def why_missing(results: Results, env: str, name: str) -> str:
+    """Say that there are no results, and the states of the members."""
+    states = Counter(member["state"] for member in results.members(env, name))
+    return "\n".join(["no results", *(f"{number} {state}" for state, number in states.items() if state != "done")])
+
+
+def gaps(results: Results, env: str, kind: str, names: Iterable[str]) -> list[str]:
+    """Say in a line which labels lack seeds, or that their numbers differ."""
+    planned = {name: len(results.members(env, name)) for name in names}
+    found = {name: count(results, env, kind, name) for name, number in planned.items() if number}
+    if found and not any(found.values()):
+        return [f"{env}: no results"]
+    lacking = [f"{name} {number} of {planned[name]} seeds" for name, number in found.items() if number < planned[name]]
+    if lacking:
+        return [f"{env} is incomplete: {', '.join(lacking)}"]
+    if len(set(found.values())) > 1:
+        return [f"{env}: uneven numbers of seeds: {', '.join(f'{name} {number}' for name, number in found.items())}"]
+    return []

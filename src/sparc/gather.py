@@ -1,0 +1,119 @@
+"""From the run directories of a suite to its tables; what is not there becomes a marked gap."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparc.adaptation import latents_path, read_latents, read_trace, trace_path
+from sparc.envs import get_env
+from sparc.errors import SparcError, UserError
+from sparc.results import Curve, EnvResults, Results, label
+from sparc.runner import Standing, finished, survey
+from sparc.runs import Run
+from sparc.suites import Member, Suite
+
+
+def gather(suite: Suite, folder: Path) -> Results:
+    """Read everything that the suite's members have produced."""
+    envs, entries = dict[str, EnvResults](), list[dict[str, Any]]()
+    for member in suite.members():
+        space = get_env(member.config.env).context_space
+        contexts = space.grid(suite.grid)
+        part = envs.setdefault(short(member), EnvResults(space, contexts, space.is_train(contexts)))
+        entry = describe(member, survey(suite, member, folder))
+        if entry["state"] == "done":
+            try:
+                run = Run.open(folder / member.path)
+                entry |= add(part, suite, member, run) | about(run)
+            except SparcError as error:
+                entry |= {"state": "failed", "note": str(error)}
+        entries.append(entry)
+    reference = suite.reference
+    manifest = {
+        "suite": suite.name,
+        "title": suite.title or suite.name,
+        "about": suite.about,
+        "updates": suite.updates,
+        "paper_updates": reference["updates"] if reference else None,
+        "grid": suite.grid,
+        "episodes": suite.episodes,
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "contexts": {env: part.space.to_dict() for env, part in envs.items()},
+        "reference": reference,
+        "members": entries,
+    }
+    return Results(manifest, envs)
+
+
+def short(member: Member) -> str:
+    """Name an environment without the module that it is registered in."""
+    return member.config.env.split(":")[-1]
+
+
+def describe(member: Member, standing: Standing) -> dict[str, Any]:
+    """Say what a member is and where it stands."""
+    state, note = standing.state, standing.note
+    if state in ("waiting", "in use"):
+        state_shown = "partial" if standing.updates else "missing"
+        progress = f"{standing.updates:,} of {member.config.updates:,} updates" if standing.updates else "not started"
+        note = f"{progress}{f'; {note}' if note else ''}"
+    else:
+        state_shown = state
+    return {
+        "env": short(member),
+        "method": member.config.method,
+        "variation": member.variation,
+        "seed": member.config.seed,
+        "state": state_shown,
+        "note": note,
+        "run": member.path.as_posix(),
+        "updates": standing.updates,
+        "checkpoint": None,
+        "train_seconds": None,
+        "config": member.config.to_dict(),
+        "versions": {},
+        "machine": {},
+    }
+
+
+def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, Any]:
+    """Put a run's results in their places and name the checkpoint that they are of."""
+    number, evaluation = finished(suite, run)
+    contexts, _, returns = evaluation.cells()
+    trace = read_trace(trace_path(run, number))
+    latents = read_latents(latents_path(run, number)) if latents_path(run, number).exists() else None
+    if not np.array_equal(contexts, part.contexts) or (latents and len(latents.psi) != len(contexts)):
+        raise UserError("It was tested in other contexts than the suite's: delete its evaluations and run the suite.")
+    scores = [record for record in run.records() if record["kind"] == "evaluation"]
+    columns = [np.array([record[key] for record in scores], float) for key in ("updates", "mean_return")]
+    name, seed = label(member.config.method, member.variation), member.config.seed
+    part.returns.setdefault(name, {})[seed] = returns
+    part.curves.setdefault(name, {})[seed] = Curve(*columns)
+    part.traces.setdefault(name, {})[seed] = trace
+    if latents is not None:
+        part.latents.setdefault(name, {})[seed] = latents
+    return {"checkpoint": number}
+
+
+def about(run: Run) -> dict[str, Any]:
+    """Say how long a run took and with what it was made; without paths, which are of the machine."""
+    sessions = run.manifest()["sessions"]
+    newest = sessions[-1] if sessions else {"versions": {}, "machine": {}}
+    return {"train_seconds": train_seconds(run), "versions": newest["versions"], "machine": newest["machine"]}
+
+
+def train_seconds(run: Run) -> float | None:
+    """Add up what the processes that trained the run took, without their start-up."""
+    starts = [session["from_updates"] for session in run.manifest()["sessions"]]
+    records = [record for record in run.records() if record["kind"] == "train" and record["updates_per_s"]]
+    seconds = 0.0
+    for begin, end in pairwise([*starts, np.inf]):
+        mine = [record for record in records if begin < record["updates"] <= end]
+        if mine:
+            seconds += (mine[-1]["updates"] - begin) / mine[-1]["updates_per_s"]
+    return round(seconds, 1) if seconds else None

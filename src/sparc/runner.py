@@ -1,0 +1,290 @@
+"""Run the members of a suite: as many at a time as there are cores, one thread each, longest first.
+
+A member is created here and then worked on by ordinary commands in processes of their own: `sparc resume`, then
+`sparc evaluate`. All that is known of it is in its directory, so the runner can be stopped or killed at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from sparc.adaptation import trace_path
+from sparc.errors import RunFailure, SparcError
+from sparc.evaluation import Evaluation, read_evaluation, stem_of
+from sparc.runs import Run, usable_cores
+from sparc.stopping import PARENT, Stop
+from sparc.suites import Member, Suite, cost, longest_first
+
+State = Literal["training", "evaluating", "failed", "in use", "other config", "waiting", "done"]
+STATES: tuple[State, ...] = get_args(State)
+POLL_SECONDS = 0.5
+NEWEST_BYTES = 16_384  # of the metrics: enough for the last evaluation
+# One thread each: more gain nothing at these sizes, and the results then do not depend on the number of cores.
+ONE_THREAD = {"NPROC": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OPENBLAS_NUM_THREADS": "1"}
+SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # or the first member would take all of its memory
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a member is."""
+
+    state: State
+    updates: int = 0
+    speed: float = 0.0  # updates per second
+    score: float | None = None  # the last mean return in the IND settings
+    note: str = ""
+
+
+def survey(suite: Suite, member: Member, folder: Path) -> Standing:
+    """Find out from its directory where a member is."""
+    path = folder / member.path
+    if not (path / "config.yaml").exists():
+        return Standing("waiting", note=complaint(path))
+    try:
+        run = Run.open(path)
+    except SparcError as error:
+        return Standing("failed", note=str(error))
+    if difference := other_config(run, member):
+        return Standing(
+            "other config", run.updates(), note=f"{difference}; move {path} away or choose another --run-dir"
+        )
+    progress = newest(run)
+    if run.is_locked():
+        return Standing("in use", *progress)
+    if run.updates() < member.config.updates:
+        return Standing("waiting", *progress, note=complaint(path))
+    try:
+        finished(suite, run)
+        return Standing("done", *progress)
+    except SparcError as error:
+        return Standing("waiting", *progress, note=complaint(path) or str(error))
+
+
+def other_config(run: Run, member: Member) -> str:
+    """Name the first field in which a directory is not the member's; a run that has only to go on is no difference."""
+    there, wanted = run.config.to_dict(), member.config.to_dict()
+    if there["updates"] < wanted["updates"] and member.config.method != "rma":  # RMA's second phase cannot be undone
+        del there["updates"], wanted["updates"]
+    return next(
+        (f"its {name} is {there[name]}, not {wanted[name]}" for name in wanted if there[name] != wanted[name]), ""
+    )
+
+
+def newest(run: Run) -> tuple[int, float, float | None]:
+    """Read updates, speed and score from the newest metrics."""
+    updates, speed, score = run.updates(), 0.0, None
+    for record in run.records(NEWEST_BYTES):
+        if record["kind"] == "train":
+            updates, speed = max(updates, record["updates"]), record["updates_per_s"]
+        elif record["kind"] == "evaluation":
+            score = record["mean_return"]
+    return updates, speed, score
+
+
+def finished(suite: Suite, run: Run) -> tuple[int, Evaluation]:
+    """Give the best checkpoint and its evaluation, if that is there and whole."""
+    number = run.choose("best")
+    stem = stem_of(run, number, suite.grid, suite.episodes)
+    if not stem.with_suffix(".json").exists() or not trace_path(run, number).exists():
+        raise RunFailure("not evaluated yet")
+    return number, read_evaluation(stem)
+
+
+def log_of(path: Path) -> Path:
+    """Say where a member's processes write."""
+    return path.with_name(f"{path.name}.log")
+
+
+def complaint(path: Path) -> str:
+    """Give the error that a member's last process ended with, if it did."""
+    try:
+        last = log_of(path).read_text(errors="replace").strip().rsplit("\n", 1)[-1]
+    except OSError:
+        return ""
+    return last.removeprefix("sparc: ") if last.startswith("sparc: ") else ""
+
+
+class Runner:
+    """The members that wait, and the processes of those that run."""
+
+    def __init__(self, suite: Suite, folder: Path, jobs: int | None = None):
+        self.suite, self.folder, self.jobs = suite, folder, jobs or usable_cores()
+        self.members = suite.members()
+        self.standings = {member: survey(suite, member, folder) for member in longest_first(self.members)}
+        self.processes: dict[Member, subprocess.Popen[bytes]] = {}
+        self.console = Console(stderr=True)
+
+    def run(self) -> bool:
+        """Work until every member is done or failed, or until told to stop; say whether all are done."""
+        live = Live(console=self.console, refresh_per_second=2, transient=True)
+        with Stop() as stop, live if self.console.is_terminal else nullcontext():
+            try:
+                while not stop.asked and self.step():
+                    if self.console.is_terminal:
+                        live.update(self.picture())
+                    time.sleep(POLL_SECONDS)
+            finally:
+                self.end()
+        return all(standing.state == "done" for standing in self.standings.values())
+
+    def step(self) -> bool:
+        """Look after the processes, start new ones; False when there is nothing left to wait for."""
+        for member, process in list(self.processes.items()):
+            if process.poll() is None:
+                self.watch(member)
+            else:
+                del self.processes[member]
+                self.conclude(member, process.returncode)
+        for member, standing in self.standings.items():
+            if standing.state == "in use" and member not in self.processes:
+                self.standings[member] = survey(self.suite, member, self.folder)
+            elif standing.state == "waiting" and len(self.processes) < self.jobs:
+                self.start(member)
+        return any(
+            standing.state in ("waiting", "training", "evaluating", "in use") for standing in self.standings.values()
+        )
+
+    def start(self, member: Member) -> None:
+        """Start the process that brings a member one stage further."""
+        path = self.folder / member.path
+        try:
+            if not (path / "config.yaml").exists():
+                Run.create(member.config, path)
+            run = Run.open(path)
+        except SparcError as error:
+            self.standings[member] = Standing("failed", note=str(error))
+            return self.tell(member, f"failed: {error}")
+        state: State = "training" if run.updates() < member.config.updates else "evaluating"
+        if state == "training":
+            command = ["resume", str(path), "--updates", str(member.config.updates)]
+        else:
+            options = {"--grid": self.suite.grid, "--episodes": self.suite.episodes}
+            command = ["evaluate", str(path), "--adaptation", *(str(word) for pair in options.items() for word in pair)]
+        own = {**SHARED_GPU, **os.environ, **ONE_THREAD, PARENT: str(os.getpid())}
+        with log_of(path).open("ab") as log:
+            self.processes[member] = subprocess.Popen(
+                [sys.executable, "-m", "sparc", *command], stdout=log, stderr=log, env=own, start_new_session=True
+            )
+        self.standings[member] = Standing(state, *newest(run))
+        self.tell(member, f"{state} from {run.updates():,} updates" if state == "training" else state)
+
+    def watch(self, member: Member) -> None:
+        """Read how far a running member is."""
+        state = self.standings[member].state
+        self.standings[member] = Standing(state, *newest(Run.open(self.folder / member.path)))
+
+    def conclude(self, member: Member, code: int) -> None:
+        """Take note of how a member's process ended."""
+        path = self.folder / member.path
+        if code < 0:
+            with log_of(path).open("a") as log:
+                log.write(
+                    f"sparc: killed by {signal.Signals(-code).name}{' (out of memory?)' if code == -9 else ''}.\n"
+                )
+        standing = survey(self.suite, member, self.folder)
+        stuck = standing.state == "waiting" and self.standings[member].state == "evaluating"
+        if stuck or (code and standing.state != "in use"):  # another process may have been quicker to take it
+            standing = Standing(
+                "failed", *newest(Run.open(path)), note=complaint(path) or standing.note or f"exit code {code}"
+            )
+            self.tell(member, f"failed: {standing.note}")
+        elif standing.state == "done":
+            summary = finished(self.suite, Run.open(path))[1].summary()
+            self.tell(member, "done: " + ", ".join(f"{r.upper()} {part['mean']:,.1f}" for r, part in summary.items()))
+        self.standings[member] = standing
+
+    def end(self) -> None:
+        """Let running members save what they have, and wait for them."""
+        try:
+            for process in self.processes.values():
+                process.terminate()
+            for process in self.processes.values():
+                process.wait()
+        except KeyboardInterrupt:
+            for process in self.processes.values():
+                process.kill()
+            raise
+
+    def tell(self, member: Member, what: str) -> None:
+        """Print a line that stays."""
+        self.console.print(f"{member.path}: {what}", markup=False, highlight=False, soft_wrap=True)
+
+    def picture(self) -> Group:
+        """Show what runs, what failed and what comes next, as much as fits."""
+        room = max(self.console.height - 6, 3)
+        return Group(standing_table(self.rows()[:room]), self.conclusion())
+
+    def rows(self) -> list[tuple[Member, Standing]]:
+        """Give the members, what runs first, what is done last."""
+        return sorted(self.standings.items(), key=lambda item: STATES.index(item[1].state))
+
+    def conclusion(self) -> str:
+        """Say how many members are where, and how long the whole will take."""
+        counts = Counter(standing.state for standing in self.standings.values())
+        parts = [f"{counts[state]} {state}" for state in reversed(STATES) if counts[state]]
+        left = remaining_seconds(self.standings.items(), self.jobs)
+        return " · ".join([*parts, *([f"about {duration(left)} left"] if left else [])])
+
+    def print_all(self) -> None:
+        """Print where every member is, in the suite's order."""
+        Console().print(standing_table((member, self.standings[member]) for member in self.members))
+        print(self.conclusion())
+
+
+def standing_table(rows: Iterable[tuple[Member, Standing]]) -> Group:
+    """Lay out members and where they are, narrow enough for 80 columns; below them what is wrong with some."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("member", "progress", "updates", "per s", "IND return"):
+        table.add_column(column, justify="left" if column in ("member", "progress") else "right", no_wrap=True)
+    notes = []
+    for member, standing in rows:
+        bar = ProgressBar(member.config.updates, standing.updates, width=10)
+        running = standing.state == "training"
+        table.add_row(
+            str(member.path),
+            bar if running else standing.state,
+            f"{standing.updates:,}",
+            f"{standing.speed:.0f}" if running and standing.speed else "",
+            f"{standing.score:,.1f}" if standing.score is not None else "",
+        )
+        if standing.note:
+            notes.append(Text(f"{member.path}: {standing.note}", style="red"))
+    return Group(table, *notes)
+
+
+def remaining_seconds(standings: Iterable[tuple[Member, Standing]], jobs: int) -> float | None:
+    """Estimate how long the rest takes, from the speed of the members that have one; None if none has."""
+    rates, left = list[float](), list[float]()
+    for member, standing in standings:
+        config = member.config
+        whole = cost(config)
+        if standing.speed:
+            rates.append(config.updates / standing.speed / whole)  # seconds per unit of cost
+        if standing.state in ("waiting", "training", "in use"):
+            left.append(whole * (1 - min(standing.updates / config.updates, 1)))
+    if not rates:
+        return None
+    rate = sum(rates) / len(rates)
+    return rate * max(sum(left) / jobs, max(left, default=0.0))
+
+
+def duration(seconds: float) -> str:
+    """Write a time as a person would."""
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min" if minutes else "a minute"

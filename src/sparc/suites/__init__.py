@@ -1,0 +1,214 @@
+"""Suites: methods × environments × seeds × variations as a short YAML file; each member is an ordinary run directory.
+
+runs/<suite>/suite.yaml                             the plan: what was asked for so far
+runs/<suite>/<env>/<method>[-<variation>]/seed<k>   the members
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sparc.config import FIELDS as CONFIG_FIELDS
+from sparc.config import Config, make_config, read_config
+from sparc.config import checked as checked_value
+from sparc.envs import get_env
+from sparc.errors import UserError, nearest
+from sparc.methods import check_method
+from sparc.runs import replace
+
+PROVIDED = Path(__file__).parent
+PLAN = "suite.yaml"
+SECOND_PHASE = 1 / 3  # of its reinforcement learning RMA gets on top, for its adapter
+BY_MEMBER = ("method", "env", "seed", "updates")  # config fields that the suite itself sets
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One run of a suite."""
+
+    config: Config
+    variation: str
+
+    @property
+    def path(self) -> Path:
+        """Where it lies below the suite's folder."""
+        config = self.config
+        name = f"{config.method}-{self.variation}" if self.variation else config.method
+        return Path(config.env.split(":")[-1]) / name / f"seed{config.seed}"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What is to be run. `updates` are updates of reinforcement learning, the same for every method."""
+
+    name: str
+    methods: list[str]
+    envs: list[str]
+    seeds: list[int]
+    updates: int
+    title: str = ""
+    about: str = ""
+    preset: str = "mujoco"
+    config: dict[str, Any] = field(default_factory=dict)  # fields of all members
+    variations: dict[str, dict[str, Any]] = field(default_factory=dict)  # name → fields
+    grid: int = 21
+    episodes: int = 1
+    reference: dict[str, Any] | None = None  # published values: title, updates, ood: {env: {method: [mean, s.e.m.]}}
+
+    def members(self) -> list[Member]:
+        """Give all members, environment by environment."""
+        variations = self.variations or {"": {}}
+        return [
+            self.member(env, method, variation, fields, seed)
+            for env in self.envs
+            for method in self.methods
+            for variation, fields in variations.items()
+            for seed in self.seeds
+        ]
+
+    def member(self, env: str, method: str, variation: str, fields: Mapping[str, Any], seed: int) -> Member:
+        """Resolve a member's config."""
+        values = {**self.config, **fields, "method": method, "env": env, "seed": seed, "updates": self.updates}
+        if method == "rma" and "expert_updates" not in values:  # as much reinforcement learning as the others get
+            chunk = make_config(values | {"updates": 2 * self.updates}, self.preset).chunk
+            second = max(round(self.updates * SECOND_PHASE / chunk), 1) * chunk
+            values |= {"expert_updates": self.updates, "updates": self.updates + second}
+        return Member(make_config(values, self.preset), variation)
+
+    def scaled(self, **values: Any) -> Suite:
+        """Replace the fields that are given."""
+        return checked(dataclasses.replace(self, **{name: v for name, v in values.items() if v is not None}))
+
+    def joined(self, other: Suite) -> Suite:
+        """Add another plan's members to this one's: what was run before in the same folder stays part of it."""
+        lists: dict[str, Any] = {
+            name: list(dict.fromkeys([*getattr(other, name), *getattr(self, name)])) for name in LISTS
+        }
+        return dataclasses.replace(self, **lists, variations={**other.variations, **self.variations})
+
+    def write(self, folder: Path) -> None:
+        """Write the plan into the suite's folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        replace(folder / PLAN, yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, allow_unicode=True))
+
+
+FIELDS = {field.name: field for field in dataclasses.fields(Suite)}
+LISTS = ("methods", "envs", "seeds")
+
+
+def provided() -> dict[str, Suite]:
+    """Read the suites that come with the package."""
+    return {path.stem: read_suite(path) for path in sorted(PROVIDED.glob("*.yaml"))}
+
+
+def find_suite(name: str) -> Suite:
+    """Read a suite by its name, or a user's own from its file."""
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        return read_suite(path)
+    names = [path.stem for path in PROVIDED.glob("*.yaml")]
+    if name not in names:
+        known = ", ".join(sorted(names))
+        raise UserError(f"There is no suite '{name}': choose one of {known}, or a YAML file.{nearest(name, names)}")
+    return read_suite(PROVIDED / f"{name}.yaml")
+
+
+def read_suite(path: Path) -> Suite:
+    """Read and check a suite file."""
+    values = read_config(path)
+    values.setdefault("name", path.stem)
+    for key in values:
+        if key not in FIELDS:
+            raise UserError(
+                f"{path}: there is no suite field '{key}'.{nearest(str(key), FIELDS)} Fields: {', '.join(FIELDS)}."
+            )
+    if missing := [key for key in ("methods", "envs", "seeds", "updates") if key not in values]:
+        raise UserError(f"{path} lacks {' and '.join(missing)}.")
+    try:
+        values["updates"] = checked_value(CONFIG_FIELDS["updates"], values["updates"])  # 3e5 is text to YAML
+        return checked(Suite(**values))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def checked(suite: Suite) -> Suite:
+    """Refuse what cannot be run, before anything is."""
+    for name in LISTS:
+        values = getattr(suite, name)
+        if not isinstance(values, list) or not values:
+            raise UserError(f"{name} must be a list with at least one entry, not {values!r}.")
+        if len(set(map(str, values))) < len(values):
+            raise UserError(f"{name} has an entry twice: {', '.join(map(str, values))}.")
+    for method in suite.methods:
+        check_method(str(method))
+    for env in suite.envs:
+        get_env(str(env))
+    for name in ("config", "variations"):
+        if not isinstance(getattr(suite, name), dict):
+            raise UserError(f"{name} must hold `name: value` lines.")
+    for variation, fields in suite.variations.items():
+        if not isinstance(fields, dict):
+            raise UserError(f"variation '{variation}' must hold config fields, e.g. {{history_length: 25}}.")
+        if not str(variation) or "/" in str(variation):
+            raise UserError(f"a variation's name becomes part of a folder's name: '{variation}' cannot.")
+    for fields in (suite.config, *suite.variations.values()):
+        if taken := [name for name in BY_MEMBER if name in fields]:
+            raise UserError(f"config and variations cannot set {', '.join(taken)}: the suite has a field for it.")
+    for name, low in (("grid", 2), ("episodes", 1)):
+        value = getattr(suite, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < low:
+            raise UserError(f"{name} must be a whole number of at least {low}, not {value!r}.")
+    check_reference(suite.reference)
+    suite.members()  # every config checks itself
+    return suite
+
+
+def check_reference(reference: Any) -> None:
+    """Refuse published values that the report could not show."""
+    if reference is None:
+        return
+    try:
+        int(reference["updates"]), str(reference["title"])
+        for means in reference["ood"].values():
+            for mean, sem in means.values():
+                float(mean), float(sem)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise UserError(
+            "reference must hold title, updates and ood: {environment: {method: [mean, s.e.m.]}}."
+        ) from None
+
+
+def folder_of(name: str, run_dir: Path | None) -> Path:
+    """Say where a suite's runs lie."""
+    return run_dir or Path("runs") / Path(name).stem
+
+
+def planned(name: str, folder: Path) -> Suite:
+    """Read what was run so far in a suite's folder."""
+    if not (folder / PLAN).is_file():
+        raise UserError(f"{folder} holds no suite yet: run it first, `sparc suite run {name}`.")
+    return read_suite(folder / PLAN)
+
+
+def cost(config: Config) -> float:
+    """Estimate a member's time in arbitrary units, so that the longest can begin first.
+
+    Measured on one core with the preset mujoco: microseconds per update, of which those of the history grow with H.
+    """
+    plain, history = COSTS[config.method]
+    return config.updates * (plain + history * config.history_length / 50)
+
+
+COSTS = {"sparc": (3800, 1700), "rma": (3300, 400), "only-obs": (3600, 0), "history-input": (4300, 5500),
+         "oracle": (3700, 0)}  # fmt: skip
+
+
+def longest_first(members: list[Member]) -> Iterator[Member]:
+    """Order members so that no core waits long at the end."""
+    yield from sorted(members, key=lambda member: -cost(member.config))

@@ -1,0 +1,502 @@
+"""Adaptation: switches, what is measured around them against episodes without one, and settling times by hand."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import gymnasium as gym
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sparc
+from sparc import adaptation
+from sparc.adaptation import (
+    adapt_run,
+    encode,
+    episodes,
+    latents,
+    moving_average,
+    principal_axes,
+    read_latents,
+    read_trace,
+    settling,
+    spread,
+    switches,
+    trace,
+)
+from sparc.config import make_config
+from sparc.contexts import Box, ContextSpace, Finite
+from sparc.envs import get_env
+from sparc.evaluation import evaluate
+from sparc.loading import load, load_with_psi, make_spec, wrap
+from sparc.methods.sparc import Sparc
+from sparc.nets import Actor, ContextEncoder
+from sparc.policy import Policy
+from sparc.runs import Run
+
+BOAT, WALKER = "DriftingBoat-v0", "WindWalker2d-v5"
+METHODS = ("sparc", "rma", "only-obs", "history-input", "oracle")
+ADAPTERS = ("sparc", "rma")
+SPACE = get_env(BOAT).context_space
+LIMIT = 160  # steps for a walker: some fall before their middle, some after it
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes a log file where it stands
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, tiny_fields: dict[str, Any]) -> dict[str, Run]:
+    """A tiny run of each method."""
+    folder, phases = tmp_path_factory.mktemp("runs"), {"expert_updates": 100}
+    return {
+        method: Run.open(
+            sparc.train(
+                method,
+                BOAT,
+                run_dir=folder / method,
+                updates=200,
+                **tiny_fields | (phases if method == "rma" else {}),
+            )
+        )
+        for method in METHODS
+    }
+
+
+Pair = tuple[Policy, ContextEncoder]
+
+
+@pytest.fixture
+def adapted(runs: dict[str, Run]) -> Pair:
+    """The tiny run's adapter policy and its ψ."""
+    policy, psi = load_with_psi(runs["sparc"], 200)
+    assert psi is not None
+    return policy, psi
+
+
+def expert(pair: Pair) -> Policy:
+    """The perfect adapter: ψ(c) itself in the place of φ(h)."""
+    policy, psi = pair
+    observation, action = gym.spaces.Box(-10, 10, (2,)), gym.spaces.Box(-1, 1, (2,))
+    return Policy(Actor(policy.actor.trunk, psi), observation, action, policy.history_length)
+
+
+# Loading
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_psi_comes_with_the_policies_that_phi_drives(runs: dict[str, Run], method: str) -> None:
+    policy, psi = load_with_psi(runs[method], 200)
+    assert (psi is not None) == (method in ADAPTERS)
+    obs, contexts = np.ones((3, 2)), np.array([[0.1, 0.2]] * 3)
+    context = contexts if policy.reads == "context" else None
+    np.testing.assert_array_equal(policy.act(obs, context), load(runs[method].path, 200).act(obs, context))
+
+
+def test_rma_has_no_adapter_at_the_wheel_in_its_first_phase(runs: dict[str, Run]) -> None:
+    policy, psi = load_with_psi(runs["rma"], 100)
+    assert policy.reads == "context" and psi is None
+
+
+# Switches
+
+
+def change(space: ContextSpace, found: adaptation.Switches) -> np.ndarray:
+    return np.abs((found.after - found.before) / (space.train.high - space.train.low)).max(axis=1)
+
+
+@pytest.mark.parametrize("features", [1, 2, 5])
+def test_switches_lead_far_enough_within_and_out_of_the_training_region(features: int) -> None:
+    space = ContextSpace.box(**{f"f{i}": ("", (-1.0 - i, 1.0), (-2.0 - i, 2.0)) for i in range(features)})
+    found = switches(space, 16, seed=3)
+    assert found.before.shape == found.after.shape == (32, features)
+    assert found.region.tolist() == ["ind"] * 16 + ["ood"] * 16
+    assert space.is_train(found.before).all()
+    np.testing.assert_array_equal(space.is_train(found.after), found.region == "ind")
+    space.check(found.after)
+    assert (change(space, found) >= 0.5).all()
+    assert len(np.unique(found.before, axis=0)) == 32
+
+
+def test_switches_are_always_the_same_for_a_seed() -> None:
+    first, second, other = switches(SPACE, 4, 1), switches(SPACE, 4, 1), switches(SPACE, 4, 2)
+    for a, b, c in zip(first, second, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert a.shape == c.shape
+    assert (first.after != other.after).all()
+
+
+def test_switches_within_a_finite_set() -> None:
+    train = Finite(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
+    test = Finite(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [3.0, 3.0]]))
+    space = ContextSpace(("x", "y"), ("", ""), train, test)
+    found = switches(space, 8)
+    space.check(found.after)
+    assert train.contains(found.before).all() and (found.before != found.after).any(axis=1).all()
+    np.testing.assert_array_equal(train.contains(found.after), found.region == "ind")
+    assert found.region.tolist() == ["ind"] * 8 + ["ood"] * 8
+
+
+def test_contexts_that_lie_close_give_the_largest_changes() -> None:
+    # forty values close together and one far off: most pairs differ by less than half the range
+    values = np.append(np.linspace(0.0, 0.2, 40), 1.0)[:, None]
+    found = switches(ContextSpace(("x",), ("",), Finite(values), Finite(values)), 4)
+    assert found.region.tolist() == ["ind"] * 4
+    assert ((found.before == 1.0) | (found.after == 1.0)).all()
+
+
+def test_without_contexts_outside_there_are_no_switches_to_there() -> None:
+    space = ContextSpace.box(x=("", (-1, 1), (-1, 1)), y=("", (0, 1), (0, 1)))
+    assert switches(space, 5).region.tolist() == ["ind"] * 5
+
+
+def test_one_context_for_training_leaves_only_switches_out_of_it() -> None:
+    space = ContextSpace(("x",), ("",), Finite(np.zeros((1, 1))), Box(-np.ones(1), np.ones(1)))
+    found = switches(space, 5)
+    assert found.region.tolist() == ["ood"] * 5 and not found.before.any()
+
+
+# The switch
+
+
+def test_the_switch_happens_at_its_step_and_not_before(adapted: Pair) -> None:
+    before, after = np.array([[0.1, 0.2], [-0.5, 0.5]]), np.array([[-0.4, 0.2], [1.0, -1.0]])
+    calm = list(episodes(adapted[0], BOAT, before, 40))
+    switched = list(episodes(adapted[0], BOAT, before, 40, after, 17))
+    assert len(calm) == len(switched) == 40
+    for step, (a, b) in enumerate(zip(calm, switched, strict=True)):
+        if step < 17:
+            np.testing.assert_array_equal(a.reward, b.reward)
+        elif step == 17:
+            assert (a.reward != b.reward).all()
+        if step < 18:  # a history does not yet know of the step that was just taken
+            np.testing.assert_array_equal(a.latent, b.latent)
+        elif step == 19:  # the observation after the switch has entered the history
+            assert (a.latent != b.latent).any(axis=1).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_episodes_are_those_of_an_evaluation(runs: dict[str, Run], method: str) -> None:
+    policy, _ = load_with_psi(runs[method], 200)
+    contexts = SPACE.grid(3)
+    total = sum(now.reward for now in episodes(policy, BOAT, contexts, 1000, seed=4))
+    np.testing.assert_allclose(total, evaluate(policy, BOAT, contexts, seed=4).returns, rtol=1e-4)
+
+
+def test_a_trace_averages_what_happens_around_the_middle(adapted: Pair) -> None:
+    policy, psi = adapted
+    found = trace(policy, psi, BOAT, n=3, seed=1)
+    assert found.region.tolist() == ["ind"] * 100 + ["ood"] * 100
+    np.testing.assert_array_equal(found.step, np.tile(np.arange(-50, 50), 2))
+    np.testing.assert_array_equal(found.rows, np.full(200, 3.0))
+    chosen = switches(SPACE, 3, 1)
+    steps = list(episodes(policy, BOAT, chosen.before, 100, chosen.after, 50, seed=1))
+    np.testing.assert_allclose(found.reward[:100], [now.reward[:3].mean() for now in steps])
+    np.testing.assert_allclose(found.reward[100:], [now.reward[3:].mean() for now in steps])
+    unit = spread(encode(psi, SPACE.grid(21)))
+    for step, place in ((49, 49), (50, 50)):
+        truth = encode(psi, chosen.before if step < 50 else chosen.after)[:3]
+        distances = [np.sqrt(sum((a - b) ** 2)) for a, b in zip(steps[step].latent[:3], truth, strict=True)]
+        np.testing.assert_allclose(found.distance[place], np.mean(distances) / unit, rtol=1e-6)
+
+
+def test_the_window_is_cut_where_the_episode_is_longer(adapted: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adaptation, "BEFORE", 10)
+    monkeypatch.setattr(adaptation, "AFTER", 20)
+    calls: list[tuple[int, int]] = []
+    found = trace(*adapted, BOAT, n=2, progress=lambda *call: calls.append(call))
+    np.testing.assert_array_equal(found.step, np.tile(np.arange(-10, 20), 2))
+    assert calls == [(step, 70) for step in range(1, 71)]
+
+
+def test_an_option_of_the_run_can_shorten_its_episodes(adapted: Pair) -> None:
+    found = trace(*adapted, BOAT, n=2, max_episode_steps=30)
+    np.testing.assert_array_equal(found.step, np.tile(np.arange(-15, 15), 2))
+
+
+def test_the_perfect_adapter_is_at_no_distance(adapted: Pair) -> None:
+    found = trace(expert(adapted), adapted[1], BOAT, n=4)
+    np.testing.assert_allclose(found.distance, 0.0, atol=1e-5)
+    at_a_loss = trace(*adapted, BOAT, n=4)
+    assert (at_a_loss.distance > 0.1).all()
+
+
+def test_guessing_the_average_is_at_a_distance_of_one(adapted: Pair) -> None:
+    policy, psi = adapted
+    grid = SPACE.grid(21)
+    truth = encode(psi, grid)
+    # φ that ignores the history and always says the mean of ψ over the grid, which is not negative
+    phi = policy.actor.encoder
+    constant = eqx.tree_at(
+        lambda p: (p.out.weight, p.out.bias),
+        phi,
+        (jnp.zeros_like(phi.out.weight), jnp.asarray(truth.mean(axis=0), jnp.float32)),  # type: ignore[union-attr]
+    )
+    policy.actor = Actor(policy.actor.trunk, constant)
+    found = trace(policy, psi, BOAT, n=8)
+    chosen = switches(SPACE, 8)
+    distance = np.linalg.norm(encode(psi, chosen.after) - truth.mean(axis=0), axis=1)
+    unit = np.sqrt(np.mean(np.linalg.norm(truth - truth.mean(axis=0), axis=1) ** 2))
+    for region in ("ind", "ood"):
+        after = found.distance[(found.region == region) & (found.step >= 0)]
+        np.testing.assert_allclose(after, distance[chosen.region == region].mean() / unit, rtol=1e-5)
+
+
+def test_spread_by_hand() -> None:
+    # mean (1, 1), squared distances from it 4, 4, 9, 9
+    assert spread(np.array([[3.0, 1.0], [-1.0, 1.0], [1.0, 4.0], [1.0, -2.0]])) == pytest.approx(6.5**0.5)
+    assert spread(np.array([[0.0, 0.0], [6.0, 8.0]])) == pytest.approx(5.0)
+    assert np.isnan(spread(np.ones((4, 3))))
+
+
+@pytest.fixture
+def walker(tiny: dict[str, Any]) -> Pair:
+    """An untrained walker, of those that do not fall at once."""
+    config = make_config({"method": "sparc", "env": WALKER, **tiny})
+    venv = sparc.make_vector_env(WALKER, 1)
+    method = Sparc(config, make_spec(venv))
+    state = method.init(np.random.default_rng(9))
+    assert isinstance(state.expert.encoder, ContextEncoder)
+    return wrap(method, state, venv, config), state.expert.encoder
+
+
+def test_rows_that_fall_drop_out(walker: Pair) -> None:
+    found = trace(*walker, WALKER, n=8, max_episode_steps=LIMIT)
+    chosen = switches(get_env(WALKER).context_space, 8)
+    run = episodes(walker[0], WALKER, chosen.before, LIMIT, chosen.after, LIMIT // 2, max_episode_steps=LIMIT)
+    steps = list(run)
+    lengths = np.stack([now.running for now in steps]).sum(axis=0)
+    assert len(set(lengths.tolist())) > 3 and lengths.min() < LIMIT // 2 < lengths.max()
+    for region in ("ind", "ood"):
+        mine, those = found.region == region, chosen.region == region
+        alive = np.array([(lengths[those] > step).sum() for step in range(LIMIT)])
+        np.testing.assert_array_equal(found.rows[mine], alive[alive > 0])
+        np.testing.assert_array_equal(found.step[mine], np.arange((alive > 0).sum()) - LIMIT // 2)
+        for step, reward in zip(found.step[mine] + LIMIT // 2, found.reward[mine], strict=True):
+            assert reward == pytest.approx(steps[int(step)].reward[those & (lengths > step)].mean())
+
+
+def test_the_second_half_is_that_of_what_an_episode_lasted(walker: Pair) -> None:
+    policy, psi = walker
+    space = get_env(WALKER).context_space
+    grid = space.grid(3)
+    found = latents(policy, psi, WALKER, grid, max_episode_steps=LIMIT)
+    assert found is not None
+    steps = list(episodes(policy, WALKER, grid, LIMIT, max_episode_steps=LIMIT))
+    lengths = np.stack([now.running for now in steps]).sum(axis=0)
+    assert len(set(lengths.tolist())) > 3
+    truth = encode(psi, grid)
+    axes = principal_axes(truth, (grid - space.centre) / space.half_range)
+    for row, length in enumerate(lengths):
+        guess = np.mean([now.latent[row] for now in steps[length // 2 : length]], axis=0)
+        np.testing.assert_allclose(found.phi[row], (guess - truth.mean(axis=0)) @ axes, atol=1e-5)
+
+
+# An environment that goes wrong
+
+
+class Brittle(gym.Env[Any, Any]):
+    """Returns NaN where the context is out of the training region."""
+
+    observation_space = gym.spaces.Box(-1.0, 1.0, (2,))
+    action_space = gym.spaces.Box(-1.0, 1.0, (2,))
+    context = 0.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(2, np.float32), np.nan if self.context > 1 else 1.0, False, False, {}
+
+
+gym.register("BrittleBase-v0", entry_point=Brittle, max_episode_steps=30)
+sparc.register_env(
+    "Brittle-v0",
+    make="BrittleBase-v0",
+    apply=lambda env, context: setattr(env, "context", float(context[0])),
+    context_space=ContextSpace.box(x=("", (0, 1), (0, 2)), y=("", (0, 1), (0, 1))),
+)
+
+
+def test_nan_is_reported_with_the_context(adapted: Pair) -> None:
+    with pytest.raises(
+        sparc.RunFailure, match=r"Brittle-v0 returned NaN or infinity at step 15 with the context \[1\."
+    ):
+        trace(*adapted, "Brittle-v0", n=2)
+
+
+sparc.register_env(
+    "Constant-v0",
+    make="BrittleBase-v0",
+    apply=lambda env, context: None,
+    context_space=ContextSpace(("x", "y"), ("", ""), Finite(np.zeros((1, 2))), Finite(np.zeros((1, 2)))),
+)
+
+
+def test_one_context_leaves_nothing_to_switch_to(adapted: Pair) -> None:
+    found = trace(*adapted, "Constant-v0")
+    assert found.region.shape == found.step.shape == found.distance.shape == (0,)
+
+
+# Latents
+
+
+def test_latents_average_the_second_half_on_the_axes_of_psi(adapted: Pair) -> None:
+    policy, psi = adapted
+    grid = SPACE.grid(5)
+    found = latents(policy, psi, BOAT, grid)
+    assert found is not None and found.psi.shape == found.phi.shape == (25, 2)
+    truth = encode(psi, grid)
+    guess = np.mean([now.latent for now in episodes(policy, BOAT, grid, 100)][50:], axis=0)
+    axes = principal_axes(truth, grid)
+    np.testing.assert_allclose(found.psi, (truth - truth.mean(axis=0)) @ axes)
+    np.testing.assert_allclose(found.phi, (guess - truth.mean(axis=0)) @ axes, atol=1e-5)
+    np.testing.assert_allclose(found.psi.mean(axis=0), 0.0, atol=1e-6)
+    assert latents(policy, None, BOAT, grid) is None
+
+
+def test_latents_of_the_perfect_adapter_are_those_of_psi(adapted: Pair) -> None:
+    found = latents(expert(adapted), adapted[1], BOAT, SPACE.grid(4))
+    assert found is not None
+    np.testing.assert_allclose(found.phi, found.psi, atol=1e-5)
+
+
+def test_principal_axes_by_hand() -> None:
+    contexts = np.stack(np.meshgrid([-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0], indexing="ij"), axis=-1).reshape(-1, 2)
+    x, y = contexts.T
+    latent = np.stack([7 + 0 * x, -y, 3 * x], axis=1)  # x along the third coordinate, y against the second
+    np.testing.assert_allclose(principal_axes(latent, contexts), [[0, 0], [0, -1], [1, 0]], atol=1e-12)
+    np.testing.assert_allclose(principal_axes(-latent, contexts), [[0, 0], [0, 1], [-1, 0]], atol=1e-12)
+    np.testing.assert_allclose(principal_axes(x[:, None], contexts), [[1, 0]], atol=1e-12)  # one dimension of latent
+
+
+# Settling
+
+STEP = np.arange(-30.0, 60.0)
+
+
+def curve(after: Callable[[np.ndarray], Any], before: float = 0.0) -> np.ndarray:
+    return np.where(STEP < 0, before, after(np.maximum(STEP, 0.0)))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_jump_that_falls_evenly_has_settled_within_its_last_tenth(sign: float) -> None:
+    # 1 − k/25 is 0.12 at 22 and 0.08 at 23
+    assert settling(STEP, sign * curve(lambda k: np.maximum(1 - k / 25, 0.0))) == 23.0
+    # the new level need not be the old one: from 3 at the switch down to 2, above the 0.5 of before
+    assert settling(STEP, sign * curve(lambda k: 2 + np.maximum(1 - k / 25, 0.0), before=0.5)) == 23.0
+
+
+def test_a_relapse_counts_and_an_overshoot_does_not() -> None:
+    value = curve(lambda k: np.where(k < 10, 1.0, 0.0))
+    assert settling(STEP, value) == 10.0
+    relapse, overshoot = value.copy(), value.copy()
+    relapse[STEP == 30], overshoot[STEP == 30] = 0.2, -0.2
+    assert settling(STEP, relapse) == 31.0
+    assert settling(STEP, overshoot) == 10.0
+
+
+def test_what_is_at_its_new_level_at_once_has_not_jumped() -> None:
+    assert settling(STEP, curve(lambda k: 2.0, before=5.0)) is None
+    assert settling(STEP, curve(lambda k: 0.0)) is None
+
+
+def test_the_jump_must_exceed_the_noise() -> None:
+    noise = np.where(STEP % 2 == 0, 0.1, -0.1)
+    jump = curve(lambda k: np.where(k < 10, 1.0, 0.0))
+    assert settling(STEP, noise + jump) == 10.0  # eleven times the noise
+    assert settling(STEP, noise) is None
+    assert settling(STEP, noise + jump * np.where(STEP == 4, 0.1, 0.0)) is None
+
+
+def test_a_gait_is_smoothed_away() -> None:
+    # a jump of twice the gait's amplitude is clear only after smoothing over 5 steps, its period, which leaves no gait.
+    # The smoothed jump is 1 up to step 7, then falls by fifths: 0.2 at step 11, 0 from step 12 on.
+    gait = 0.5 * np.array([1.0, -1.0, 0.5, -1.0, 0.5])[np.arange(len(STEP)) % 5]
+    assert settling(STEP, gait + curve(lambda k: np.where(k < 10, 1.0, 0.0))) == 12.0
+
+
+def test_without_numbers_or_steps_there_is_no_answer() -> None:
+    assert settling(STEP, np.full(90, np.nan)) is None
+    few = STEP < 5
+    assert settling(STEP[few], curve(lambda k: np.where(k < 2, 1.0, 0.0))[few]) is None
+    assert settling(np.empty(0), np.empty(0)) is None
+
+
+def test_moving_average_by_hand() -> None:
+    value = np.array([1.0, 2.0, 6.0, 3.0])
+    np.testing.assert_allclose(moving_average(value, 1), value)
+    np.testing.assert_allclose(moving_average(value, 3), [1.5, 3.0, 11 / 3, 4.5])
+
+
+# Files
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_is_measured_and_read_again(runs: dict[str, Run], method: str) -> None:
+    run = runs[method]
+    number = run.choose("best")
+    calls: list[tuple[int, int]] = []
+    adapt_run(run, number, 3, lambda *call: calls.append(call))
+    names = {file.name for file in run.evaluations.iterdir()}
+    assert names == {f"{number}-trace.csv"} | ({f"{number}-latents.csv"} if method in ADAPTERS else set())
+    assert calls == [(step, 100) for step in range(1, 101)] * (2 if method in ADAPTERS else 1)
+    policy, psi = load_with_psi(run, number)
+    found, made = read_trace(run.evaluations / f"{number}-trace.csv"), trace(policy, psi, BOAT)
+    assert found.region.tolist() == made.region.tolist()
+    assert np.isnan(found.distance).all() == (method not in ADAPTERS)
+    for column in ("step", "reward", "distance", "rows"):
+        np.testing.assert_allclose(getattr(found, column), getattr(made, column), rtol=1e-7)
+    if method in ADAPTERS:
+        path = run.evaluations / f"{number}-latents.csv"
+        header, first, *_, last = path.read_text().splitlines()
+        assert header == "x,y,region,psi_1,psi_2,phi_1,phi_2"
+        assert first.startswith("-1,-1,ood,") and last.startswith("1,1,ood,")
+        mapped = latents(policy, psi, BOAT, SPACE.grid(3))
+        assert mapped is not None
+        np.testing.assert_allclose(read_latents(path).psi, mapped.psi, rtol=1e-7)
+        np.testing.assert_allclose(read_latents(path).phi, mapped.phi, rtol=1e-7)
+
+
+TRACE = "region,step,reward,distance,rows\nind,-1,0.5,,3\nood,0,0.25,0.125,2\n"
+LATENTS = "x,region,psi_1,psi_2,phi_1,phi_2\n0.5,ind,1,2,3,4\n"
+
+
+def test_files_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE)
+    found = read_trace(tmp_path / "trace.csv")
+    assert found.region.tolist() == ["ind", "ood"] and found.step.tolist() == [-1.0, 0.0]
+    assert np.isnan(found.distance[0]) and found.distance[1] == 0.125 and found.rows.tolist() == [3.0, 2.0]
+    (tmp_path / "latents.csv").write_text(LATENTS)
+    assert read_latents(tmp_path / "latents.csv").psi.tolist() == [[1.0, 2.0]]
+    assert read_latents(tmp_path / "latents.csv").phi.tolist() == [[3.0, 4.0]]
+
+
+@pytest.mark.parametrize(("read", "text"), [(read_trace, TRACE), (read_latents, LATENTS)])
+def test_files_that_are_not_whole_are_refused(tmp_path: Path, read: Callable[[Path], Any], text: str) -> None:
+    path = tmp_path / "half.csv"
+    with pytest.raises(sparc.UserError, match=r"half\.csv is missing: .*sparc evaluate"):
+        read(path)
+    whole = [len(line) for line in text.splitlines(keepends=True)]
+    ends = set(np.cumsum(whole).tolist())
+    for length in set(range(len(text))) - ends:
+        path.write_text(text[:length])
+        with pytest.raises(sparc.UserError, match=r"^[^\n]*half\.csv is damaged: [^\n]*$"):
+            read(path)
+    path.write_text(text.replace("2", "two"))
+    with pytest.raises(sparc.UserError, match="damaged"):
+        read(path)
+
+
+def test_settling_needs_no_jax() -> None:
+    code = (
+        "import sys, sparc.adaptation; print([name for name in ('jax', 'mujoco', 'matplotlib') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,162 @@
+"""Pictures of adaptation: curves around the switch, and the two encodings of the contexts."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PathCollection
+from synthetic import ENVS, make_results
+
+from sparc.adaptation import settling
+from sparc.adaptation_figures import GAIT, adaptation, align, latent_map, thinned
+from sparc.contexts import ContextSpace
+from sparc.figures import FADED, STYLES, save
+from sparc.results import Latents, Results, Trace
+
+ENV = ENVS[0]
+
+
+def trace(values: np.ndarray, first: int = -100, rows: np.ndarray | None = None) -> Trace:
+    """The same values as reward and as distance, IND and OOD alike."""
+    step = np.arange(first, first + len(values), dtype=float)
+    running = np.full(len(values), 16.0) if rows is None else rows
+    both = [np.tile(column, 2) for column in (step, values, values, running)]
+    return Trace(np.repeat(["ind", "ood"], len(values)), *both)
+
+
+def with_traces(*traces: Trace) -> Results:
+    results = make_results((ENV,), methods={"sparc": 1.0}, seeds=tuple(range(len(traces))), grid=5)
+    results.envs[ENV].traces["sparc"] = dict(enumerate(traces))
+    return results
+
+
+def grid(results: Results) -> list[Axes]:
+    """Distance IND, distance OOD, reward IND, reward OOD."""
+    figure = adaptation(results, ENV)
+    assert figure is not None
+    return figure.axes
+
+
+def test_the_mean_of_the_seeds_is_drawn_around_the_switch_with_its_settling_time() -> None:
+    results = make_results((ENV,), grid=5)
+    traces = results.envs[ENV].traces["rma"].values()
+    for panel, region in zip(grid(results)[:2], ("ind", "ood"), strict=True):
+        assert sorted(line.get_color() for line in panel.lines) == sorted(
+            ["0.45", STYLES["sparc"].colour, STYLES["rma"].colour]
+        )
+        mean = np.mean([t.distance[t.region == region] for t in traces], axis=0)
+        (line,) = [line for line in panel.lines if line.get_color() == STYLES["rma"].colour]
+        np.testing.assert_allclose(line.get_ydata(), mean)
+        took = settling(np.arange(-100.0, 400.0), mean)
+        assert line.get_label() == f"rma: {took:.0f} steps"
+        assert list(panel.lines[-1].get_xdata()) == [0, 0]  # the switch
+    assert len(grid(results)[2].lines) == 6  # the reward of all five
+
+
+def test_smoothing_does_not_reach_across_the_switch() -> None:
+    step = np.repeat([1.0, 0.0], [100, 200])
+    line = grid(with_traces(trace(step), trace(step)))[2].lines[0]
+    np.testing.assert_allclose(line.get_ydata(), step, atol=1e-12)
+    saw = np.tile([0.0, 1.0], 150)  # goes up and down with every step
+    assert np.ptp(grid(with_traces(trace(saw)))[2].lines[0].get_ydata()[GAIT : 100 - GAIT]) < 0.05
+
+
+def test_what_fewer_than_half_of_the_episodes_say_is_pale() -> None:
+    rows = np.repeat([16.0, 7.0], [200, 100])
+    results = with_traces(trace(np.ones(300), rows=rows))
+    figure = adaptation(results, ENV)
+    assert figure is not None
+    full, pale = figure.axes[0].lines[:2]
+    assert (full.get_xdata()[-1], pale.get_xdata()[0], pale.get_alpha()) == (99, 100, FADED)
+    assert "Pale" in figure.get_supxlabel()
+
+
+def test_a_seed_whose_episodes_end_sooner_does_not_bend_the_mean() -> None:
+    full, pale = grid(with_traces(trace(np.zeros(300)), trace(np.ones(150))))[0].lines[:2]
+    np.testing.assert_allclose(full.get_ydata(), np.full(150, 0.5))
+    assert pale.get_alpha() == FADED and len(pale.get_xdata()) == 150
+
+
+def test_traces_are_put_side_by_side_by_their_steps() -> None:
+    step, values, running = align([trace(np.arange(3.0), 0), trace(np.arange(2.0), 1)], "ood", "reward")
+    np.testing.assert_array_equal(step, [0, 1, 2])
+    np.testing.assert_array_equal(values, [[0, 1, 2], [np.nan, 0, 1]])
+    np.testing.assert_allclose(running, [0.5, 1, 1])
+
+
+def test_no_traces_no_figure_and_no_switch_to_a_region_a_gap(tmp_path: Path) -> None:
+    results = make_results((ENV,), grid=5, seeds=(0,))
+    results.envs[ENV].traces.clear()
+    assert adaptation(results, ENV) is None
+    lone = trace(np.ones(300))
+    kept = lone.region == "ind"
+    lone = Trace(*(column[kept] for column in (lone.region, lone.step, lone.reward, lone.distance, lone.rows)))
+    figure = adaptation(with_traces(lone), ENV)
+    assert figure is not None
+    assert [[text.get_text() for text in panel.texts] for panel in figure.axes] == [[], ["no results"]] * 2
+    assert figure.get_suptitle().endswith("(one seed each)")
+    save(figure, tmp_path / "figure")
+
+
+def test_missing_traces_are_named() -> None:
+    results = make_results((ENV,), grid=5)
+    del results.envs[ENV].traces["oracle"], results.envs[ENV].traces["rma"][1]
+    figure = adaptation(results, ENV)
+    assert figure is not None
+    assert figure.get_supxlabel() == f"{ENV} is incomplete: rma 2 of 3 seeds, oracle 0 of 3 seeds"
+
+
+def test_both_encodings_of_a_context_are_joined_and_coloured_by_its_features() -> None:
+    results = make_results((ENV,), grid=7)
+    part = results.envs[ENV]
+    figure = latent_map(results, ENV)
+    assert figure is not None
+    panels = [axes for axes in figure.axes if axes.get_title()]
+    assert [panel.get_title() for panel in panels] == ["sparc, seed 0"] * 2 + ["rma, seed 0"] * 2
+    latents = part.latents["rma"][0]
+    lines, psi, phi = panels[2].collections
+    assert isinstance(lines, LineCollection) and isinstance(psi, PathCollection)
+    np.testing.assert_allclose(psi.get_offsets(), latents.psi)
+    np.testing.assert_allclose(phi.get_offsets(), latents.phi)
+    np.testing.assert_allclose(lines.get_segments(), np.stack([latents.psi, latents.phi], axis=1))
+    full = ~(psi.get_facecolor() == 1.0).all(axis=1)
+    np.testing.assert_array_equal(full, part.ind)
+    for panel, feature in zip(panels[2:], part.contexts.T, strict=True):
+        colours = panel.collections[1].get_edgecolor()
+        np.testing.assert_array_equal(colours[feature == feature.max()], colours[[feature.argmax()]].repeat(7, axis=0))
+
+
+def test_missing_encodings_are_named() -> None:
+    results = make_results((ENV,), grid=5)
+    del results.envs[ENV].latents["rma"][0]
+    figure = latent_map(results, ENV)
+    assert figure is not None
+    assert "rma, seed 1" in [axes.get_title() for axes in figure.axes]
+    assert figure.get_supxlabel() == f"{ENV} is incomplete: rma 2 of 3 seeds"
+    results.envs[ENV].latents.clear()
+    assert latent_map(results, ENV) is None
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_encodings_of_other_numbers_of_features(size: int, tmp_path: Path) -> None:
+    space = ContextSpace.box(**{f"f{i}": ("", (-1, 1), (-2, 2)) for i in range(size)})
+    contexts, results = space.grid(21), make_results((ENV,), grid=5, seeds=(0,))
+    psi = contexts[:, [0, -1]]
+    part = replace(results.envs[ENV], space=space, contexts=contexts, ind=space.is_train(contexts), returns={},
+                   latents={"sparc": {0: Latents(psi, psi + 0.1)}})  # fmt: skip
+    figure = latent_map(replace(results, envs={ENV: part}), ENV)
+    assert figure is not None
+    assert len([axes for axes in figure.axes if axes.get_title()]) == min(size, 2)
+    save(figure, tmp_path / "figure")
+
+
+def test_a_grid_is_thinned_evenly_with_its_middle() -> None:
+    contexts = ContextSpace.box(x=("", (-1, 1), (-2, 2)), y=("", (-1, 1), (-2, 2))).grid(21)
+    chosen = contexts[thinned(contexts, 150)]
+    assert len(chosen) == 121
+    assert [0.0, 0.0] in chosen.tolist() and [-2.0, 2.0] in chosen.tolist()
+    assert thinned(contexts, 441).all()
+    drawn = np.random.default_rng(0).normal(size=(400, 3))
+    assert 100 < thinned(drawn, 150).sum() <= 150

@@ -1,0 +1,46 @@
+"""What a suite lacks, in words."""
+
+from synthetic import ENVS, make_results
+
+from sparc.gaps import count, gaps, labels_in, means_over, seeds, why_missing
+
+ENV, OTHER = ENVS[:2]
+
+
+def test_nothing_is_said_where_nothing_is_missing() -> None:
+    results = make_results((ENV,), grid=3)
+    assert gaps(results, ENV, "returns", results.labels) == []
+    assert seeds(results, ENV, "rma") == "n = 3"
+    assert means_over(results, [ENV], "returns", results.labels) == "mean ± s.e.m. over 3 seeds"
+
+
+def test_missing_seeds_are_counted() -> None:
+    results = make_results((ENV,), grid=3, gaps=((ENV, "rma", 0), (ENV, "rma", 2)))
+    assert gaps(results, ENV, "curves", results.labels) == [f"{ENV} is incomplete: rma 1 of 3 seeds"]
+    assert seeds(results, ENV, "rma") == "n = 1 of 3"
+    assert count(results, ENV, "curves", "rma") == 1
+    assert means_over(results, [ENV], "curves", results.labels) == "mean ± s.e.m. over 1 to 3 seeds"
+
+
+def test_numbers_of_seeds_that_were_planned_unevenly_are_named() -> None:
+    results = make_results((ENV,), {"sparc": 1.0, "rma": 0.9}, grid=3)
+    results.manifest["members"] = [m for m in results.manifest["members"] if (m["method"], m["seed"]) != ("rma", 2)]
+    del results.envs[ENV].returns["rma"][2]
+    assert gaps(results, ENV, "returns", results.labels) == [f"{ENV}: uneven numbers of seeds: sparc 3, rma 2"]
+
+
+def test_an_environment_without_results() -> None:
+    results = make_results((ENV,), {"sparc": 1.0}, (0, 1), 3, gaps=((ENV, "sparc", 0), (ENV, "sparc", 1)))
+    results.manifest["members"][1]["state"] = "failed"
+    assert gaps(results, ENV, "returns", results.labels) == [f"{ENV}: no results"]
+    assert why_missing(results, ENV, "sparc") == "no results\n1 missing\n1 failed"
+    assert means_over(results, [ENV], "returns", results.labels) == "no results"
+
+
+def test_a_label_counts_only_where_it_is_planned() -> None:
+    results = make_results((ENV, OTHER), {"sparc": 1.0, "rma": 0.9}, (0,), 3)
+    results.manifest["members"] = [m for m in results.manifest["members"] if (m["env"], m["method"]) != (OTHER, "rma")]
+    del results.envs[OTHER].returns["rma"]
+    assert labels_in(results, OTHER) == ["sparc"]
+    assert gaps(results, OTHER, "returns", results.labels) == []
+    assert means_over(results, results.envs, "returns", results.labels) == "one seed each"

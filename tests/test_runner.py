@@ -1,0 +1,251 @@
+"""Suites run for real, in processes of their own: to the end, killed on the way, with members that fail."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import sparc
+from sparc import checkpoint
+from sparc.adaptation import adapt_run
+from sparc.errors import UserError
+from sparc.evaluation import evaluate_run, stem_of
+from sparc.gather import gather, train_seconds
+from sparc.runner import Runner, Standing, duration, finished, remaining_seconds, survey
+from sparc.runs import Run, usable_cores
+from sparc.suites import Suite, planned, read_suite
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+Start = Callable[..., subprocess.Popen[str]]
+UPDATES = 200
+
+
+@pytest.fixture
+def suite_file(tmp_path: Path, tiny: dict[str, Any]) -> Callable[..., Path]:
+    """Write a suite of tiny runs on the light example."""
+
+    def make(**changes: Any) -> Path:
+        values = {"methods": ["sparc", "only-obs"], "envs": ["DriftingBoat-v0"], "seeds": [0], "updates": UPDATES,
+                  "grid": 3, "config": tiny} | changes  # fmt: skip
+        path = tmp_path / "own.yaml"
+        path.write_text(yaml.safe_dump(values))
+        return path
+
+    return make
+
+
+def trained(suite: Suite, folder: Path, method: str, evaluated: bool = True) -> Run:
+    """Bring a member to its end in this process."""
+    member = next(m for m in suite.members() if m.config.method == method)
+    fields = {name: value for name, value in member.config.to_dict().items() if name not in ("method", "env")}
+    sparc.train(method, member.config.env, run_dir=folder / member.path, **fields)
+    run = Run.open(folder / member.path)
+    if evaluated:
+        evaluate_run(run, suite.grid, suite.episodes, "best", None)
+        adapt_run(run, run.choose("best"), suite.grid)
+    return run
+
+
+def state_of(suite: Suite, folder: Path, method: str) -> Standing:
+    return survey(suite, next(m for m in suite.members() if m.config.method == method), folder)
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def updates_of(run: Path) -> int:
+    return max((r["updates"] for r in Run.open(run).records()), default=0) if (run / "config.yaml").exists() else 0
+
+
+# With real processes
+
+
+def test_a_suite_runs_reports_a_failure_and_goes_on(
+    suite_file: Callable[..., Path], tmp_path: Path, sparc_cli: Cli
+) -> None:
+    path = suite_file()
+    folder = tmp_path / "runs" / "own"
+    broken = folder / "DriftingBoat-v0" / "sparc" / "seed0"
+    Run.create(next(m for m in read_suite(path).members() if m.config.method == "sparc").config, broken)
+    (broken / "checkpoints" / "100").mkdir()  # as after a damaged disk: a checkpoint without contents
+
+    done = sparc_cli("suite", "run", path)
+    assert done.returncode == 1, done.stderr
+    assert "DriftingBoat-v0/sparc/seed0: failed: No checkpoint" in done.stderr
+    assert "DriftingBoat-v0/only-obs/seed0: done: IND" in done.stderr
+    assert "1 done · 1 failed" in done.stdout
+    status = sparc_cli("suite", "status", path)
+    assert status.returncode == 0 and "No checkpoint" in status.stdout + status.stderr
+
+    (broken / "checkpoints" / "100").rmdir()
+    again = sparc_cli("suite", "run", path)
+    assert again.returncode == 0, again.stderr
+    assert "only-obs" not in again.stderr  # what is done stays done
+    assert "2 done" in again.stdout and "sparc suite report" in again.stdout
+    machine = Run.open(broken).manifest()["sessions"][-1]["machine"]
+    assert machine["cores"] == 1  # one thread each, so that the results do not depend on the machine's cores
+    results = gather(planned("own", folder), folder)
+    assert [member["state"] for member in results.manifest["members"]] == ["done", "done"]
+
+
+def test_a_killed_suite_leaves_no_process_and_goes_on_bit_for_bit(
+    suite_file: Callable[..., Path], tmp_path: Path, sparc_start: Start, sparc_cli: Cli,
+    assert_same_run: Callable[[Path, Path], None],
+) -> None:  # fmt: skip
+    path = suite_file(methods=["sparc"], updates=3000)
+    member = Path("DriftingBoat-v0") / "sparc" / "seed0"
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    runner = sparc_start("suite", "run", path, "--run-dir", killed)
+    wait_for(lambda: updates_of(killed / member) >= 300)
+    runner.send_signal(signal.SIGKILL)
+    runner.wait()
+    wait_for(lambda: not Run.open(killed / member).is_locked())  # the member saw that it is alone, saved and ended
+    assert 300 <= Run.open(killed / member).updates() < 3000
+
+    again = sparc_start("suite", "run", path, "--run-dir", killed)
+    before = updates_of(killed / member)
+    wait_for(lambda: updates_of(killed / member) > before)
+    again.send_signal(signal.SIGINT)  # politely this time
+    out, err = again.communicate(timeout=60)
+    assert again.returncode == 0 and "go on with" in out, err
+    assert not Run.open(killed / member).is_locked()
+
+    for folder in (killed, whole):
+        assert sparc_cli("suite", "run", path, "--run-dir", folder).returncode == 0
+    assert_same_run(killed / member, whole / member)
+
+
+# Where a member is
+
+
+def test_survey_follows_a_member_from_nothing_to_done(suite_file: Callable[..., Path], tmp_path: Path) -> None:
+    suite, folder = read_suite(suite_file(methods=["only-obs"])), tmp_path / "runs"
+    assert state_of(suite, folder, "only-obs") == Standing("waiting")
+    run = trained(suite, folder, "only-obs", evaluated=False)
+    standing = state_of(suite, folder, "only-obs")
+    assert (standing.state, standing.updates, standing.note) == ("waiting", UPDATES, "not evaluated yet")
+    assert standing.score is not None and standing.speed > 0
+    run.lock()
+    assert state_of(suite, folder, "only-obs").state == "in use"
+    run.close()
+    evaluate_run(run, 3, 1, "best", None)
+    assert state_of(suite, folder, "only-obs").state == "waiting"
+    adapt_run(run, run.choose("best"), 3)
+    assert state_of(suite, folder, "only-obs").state == "done"
+
+    # a higher number of updates: the run has only to go on
+    assert state_of(suite.scaled(updates=300), folder, "only-obs").state == "waiting"
+    # a lower one, another field: not this suite's run
+    less = state_of(suite.scaled(updates=100), folder, "only-obs")
+    assert less.state == "other config" and "updates is 200, not 100" in less.note and "--run-dir" in less.note
+    other = state_of(suite.scaled(config={**suite.config, "width": 8}), folder, "only-obs")
+    assert other.state == "other config" and "width is 16, not 8" in other.note
+
+
+def test_a_half_written_evaluation_is_made_again(suite_file: Callable[..., Path], tmp_path: Path) -> None:
+    suite, folder = read_suite(suite_file(methods=["only-obs"])), tmp_path / "runs"
+    run = trained(suite, folder, "only-obs")
+    rows = stem_of(run, run.choose("best"), 3, 1).with_suffix(".csv")
+    text = rows.read_text()
+    rows.write_text(text[: len(text) // 2])
+    standing = state_of(suite, folder, "only-obs")
+    assert standing.state == "waiting" and "damaged" in standing.note
+    with pytest.raises(UserError, match="damaged"):
+        finished(suite, run)
+    entry = gather(suite, folder).manifest["members"][0]
+    assert entry["state"] == "partial" and "damaged" in entry["note"]  # a marked gap, never half an average
+
+    lines = text.splitlines(keepends=True)
+    rows.write_text("".join(lines[:-1]))  # whole lines are missing: the summary tells
+    assert "damaged" in state_of(suite, folder, "only-obs").note
+
+
+def test_a_directory_of_another_config_is_left_alone(suite_file: Callable[..., Path], tmp_path: Path) -> None:
+    suite, folder = read_suite(suite_file()), tmp_path / "runs"
+    trained(suite, folder, "only-obs")
+    narrow = suite.scaled(config={**suite.config, "width": 8}, methods=["only-obs"])
+    assert not Runner(narrow, folder).run()
+    assert Run.open(folder / narrow.members()[0].path).config.width == 16
+    entry = gather(narrow, folder).manifest["members"][0]
+    assert entry["state"] == "other config" and "width" in entry["note"] and entry["checkpoint"] is None
+
+
+# What is gathered
+
+
+def test_gather_reads_what_is_there_and_marks_what_is_not(suite_file: Callable[..., Path], tmp_path: Path) -> None:
+    suite, folder = read_suite(suite_file(seeds=[0, 1])), tmp_path / "runs"
+    for method in ("sparc", "only-obs"):
+        trained(suite, folder, method)
+    results = gather(suite, folder)
+    part = results.envs["DriftingBoat-v0"]
+    states = {(m["method"], m["seed"]): (m["state"], m["note"]) for m in results.manifest["members"]}
+    assert states == {
+        ("sparc", 0): ("done", ""), ("sparc", 1): ("missing", "not started"),
+        ("only-obs", 0): ("done", ""), ("only-obs", 1): ("missing", "not started"),
+    }  # fmt: skip
+    run = Run.open(folder / "DriftingBoat-v0" / "sparc" / "seed0")
+    number, evaluation = finished(suite, run)
+    np.testing.assert_array_equal(part.returns["sparc"][0], evaluation.cells()[2])
+    np.testing.assert_array_equal(part.curves["sparc"][0].updates, [100, 200])
+    assert list(part.latents) == ["sparc"] and part.latents["sparc"][0].psi.shape == (9, 2)
+    assert np.isnan(part.traces["only-obs"][0].distance).all() and np.isfinite(part.traces["sparc"][0].distance).all()
+    entry = results.manifest["members"][0]
+    assert entry["checkpoint"] == number and entry["updates"] == UPDATES and entry["versions"]["jax"]
+    assert str(tmp_path) not in json.dumps(results.manifest)  # nothing of this machine's folders
+
+
+def test_training_time_is_added_up_over_the_processes(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    run = Run.open(sparc.train("only-obs", "DriftingBoat-v0", updates=100, run_dir=tmp_path / "run", **tiny))
+    speeds = {40: 10.0, 100: 20.0, 120: 1.0, 200: 40.0}
+    text = "".join(json.dumps({"kind": "train", "updates": u, "updates_per_s": s}) + "\n" for u, s in speeds.items())
+    run.metrics.write_text(text)
+    manifest = run.manifest()
+    manifest["sessions"].append({**manifest["sessions"][0], "from_updates": 100})
+    (run.path / "manifest.json").write_text(json.dumps(manifest))
+    assert train_seconds(run) == pytest.approx(100 / 20 + 100 / 40)
+
+
+# Estimates
+
+
+def test_the_rest_is_estimated_from_the_members_that_have_a_speed(suite_file: Callable[..., Path]) -> None:
+    suite = read_suite(suite_file(methods=["only-obs"], seeds=[0, 1, 2, 3]))
+    a, b, c, d = suite.members()
+    standings = {
+        a: Standing("done", 200, 10.0),
+        b: Standing("training", 100, 10.0),
+        c: Standing("waiting"),
+        d: Standing("waiting"),
+    }
+    assert remaining_seconds(standings.items(), jobs=1) == pytest.approx(50)
+    assert remaining_seconds(standings.items(), jobs=2) == pytest.approx(25)
+    assert remaining_seconds(standings.items(), jobs=9) == pytest.approx(20)  # no shorter than its longest member
+    assert remaining_seconds({c: Standing("waiting")}.items(), jobs=1) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(5, "a minute"), (95, "2 min"), (3600, "1 h 00 min"), (12_345, "3 h 26 min")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_nproc_limits_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPROC", "1")
+    assert usable_cores() == 1
+    monkeypatch.setenv("NPROC", "many")
+    assert usable_cores() == len(os.sched_getaffinity(0))
+    assert checkpoint.numbers(Path("nowhere")) == []

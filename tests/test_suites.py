@@ -1,0 +1,143 @@
+"""What a suite is: its file, its members, its plan; and what a wrong file gets."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sparc.errors import UserError
+from sparc.suites import Suite, cost, find_suite, longest_first, planned, provided, read_suite
+
+OWN: dict[str, Any] = {
+    "methods": ["sparc", "rma"],
+    "envs": ["DriftingBoat-v0"],
+    "seeds": [0, 1],
+    "updates": 300,
+    "preset": "light",
+}
+
+
+def write(folder: Path, **changes: Any) -> Path:
+    path = folder / "own.yaml"
+    path.write_text(yaml.safe_dump({key: value for key, value in {**OWN, **changes}.items() if value is not None}))
+    return path
+
+
+def test_the_provided_suites_are_the_papers() -> None:
+    suites = provided()
+    assert {name: len(suite.members()) for name, suite in suites.items()} == {
+        "mujoco": 75, "history-length": 25, "rollout-policy": 30, "smoke": 5,
+    }  # fmt: skip
+    lengths = {member.config.history_length for member in suites["history-length"].members()}
+    assert lengths == {5, 10, 25, 50, 100}
+    assert {member.config.rollout_policy for member in suites["rollout-policy"].members()} == {"adapter", "expert"}
+    reference = suites["mujoco"].reference
+    assert reference is not None
+    assert {env: set(values) for env, values in reference["ood"].items()} == {
+        env: set(suites["mujoco"].methods) for env in suites["mujoco"].envs
+    }
+
+
+def test_every_method_gets_the_same_reinforcement_learning_and_rma_its_second_phase_on_top() -> None:
+    members = find_suite("mujoco").scaled(updates=300_000).members()
+    configs = {member.config.method: member.config for member in members}
+    assert {name: config.updates for name, config in configs.items()} == {
+        "sparc": 300_000, "rma": 400_000, "only-obs": 300_000, "history-input": 300_000, "oracle": 300_000,
+    }  # fmt: skip
+    assert configs["rma"].expert_updates == 300_000
+
+
+def test_members_have_distinct_folders_by_environment_method_variation_and_seed(tmp_path: Path) -> None:
+    suite = read_suite(write(tmp_path, methods=["sparc"], variations={"H=5": {"history_length": 5}, "H=7": {}}))
+    paths = [member.path.as_posix() for member in suite.members()]
+    assert paths == [
+        "DriftingBoat-v0/sparc-H=5/seed0", "DriftingBoat-v0/sparc-H=5/seed1",
+        "DriftingBoat-v0/sparc-H=7/seed0", "DriftingBoat-v0/sparc-H=7/seed1",
+    ]  # fmt: skip
+    assert [member.config.history_length for member in suite.members()] == [5, 5, 10, 10]
+
+
+def test_scaling_replaces_what_is_given() -> None:
+    suite = find_suite("mujoco").scaled(updates=1000, seeds=[7], envs=["WindAnt-v5"], methods=None)
+    assert (suite.updates, suite.seeds, suite.envs, len(suite.methods)) == (1000, [7], ["WindAnt-v5"], 5)
+
+
+def test_the_longest_run_begins_first() -> None:
+    members = list(longest_first(find_suite("mujoco").members()))
+    assert members[0].config.method == "history-input" and members[-1].config.method == "only-obs"
+    costs = [cost(member.config) for member in members]
+    assert costs == sorted(costs, reverse=True)
+    lengths = [member.config.history_length for member in longest_first(find_suite("history-length").members())]
+    assert lengths[0] == 100 and lengths[-1] == 5
+
+
+def test_a_plan_remembers_what_was_run_before_in_its_folder(tmp_path: Path) -> None:
+    suite = find_suite("mujoco").scaled(updates=1000, seeds=[0], envs=["WindHopper-v5"])
+    suite.write(tmp_path)
+    later = find_suite("mujoco").scaled(updates=2000, seeds=[1], methods=["sparc"]).joined(planned("mujoco", tmp_path))
+    later.write(tmp_path)
+    read = planned("mujoco", tmp_path)
+    assert read == later
+    assert (read.seeds, read.updates, len(read.methods)) == ([0, 1], 2000, 5)
+    assert read.envs[0] == "WindHopper-v5" and set(read.envs) == set(find_suite("mujoco").envs)
+
+
+def test_a_user_may_write_numbers_as_text_and_leave_out_what_has_a_default(tmp_path: Path) -> None:
+    suite = read_suite(write(tmp_path, updates="1e4"))
+    assert (suite.name, suite.updates, suite.grid, suite.variations) == ("own", 10_000, 21, {})
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown key": ({"seed": [0]}, "no suite field 'seed'.*seeds"),
+    "unknown method": ({"methods": ["spark"]}, "no method 'spark'.*sparc"),
+    "unknown environment": ({"envs": ["DriftingBoat-v1"]}, "DriftingBoat-v0"),
+    "unknown config field": ({"config": {"batchsize": 3}}, "batch_size"),
+    "config of the wrong type": ({"config": 3}, "config must hold"),
+    "a variation that is no mapping": ({"variations": {"a": 3}}, "variation 'a'"),
+    "a variation that leaves the folder": ({"variations": {"a/../b": {}}}, "a/../b"),
+    "a config that sets the seed": ({"config": {"seed": 3}}, "cannot set seed"),
+    "a seed that is none": ({"seeds": [-1]}, "seed must be at least 0"),
+    "no seeds": ({"seeds": []}, "seeds must be a list"),
+    "a seed twice": ({"seeds": [1, 1]}, "twice"),
+    "one method instead of a list": ({"methods": "sparc"}, "methods must be a list"),
+    "missing updates": ({"updates": None}, "lacks updates"),
+    "updates between chunks": ({"updates": 310}, "multiple of chunk"),
+    "a grid of one": ({"grid": 1}, "grid must be"),
+    "no episodes": ({"episodes": 0}, "episodes must be"),
+    "an unknown preset": ({"preset": "lite"}, "light"),
+    "a reference without updates": ({"reference": {"title": "x", "ood": {}}}, "reference must hold"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_suite_file_is_refused_in_one_line_that_names_it(tmp_path: Path, case: str) -> None:
+    changes, message = WRONG[case]
+    path = write(tmp_path, **changes)
+    with pytest.raises(UserError, match=message) as error:
+        read_suite(path)
+    assert "\n" not in str(error.value) and "own.yaml" in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "- a\n", "a: [\n"])
+def test_a_file_that_is_no_suite_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"own\.yaml"):
+        read_suite(path)
+
+
+def test_an_unknown_suite_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"Did you mean.*mujoco"):
+        find_suite("mujocco")
+    with pytest.raises(UserError, match="Cannot read"):
+        find_suite("nowhere.yaml")
+
+
+def test_nothing_was_run_yet(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="sparc suite run mujoco"):
+        planned("mujoco", tmp_path)
+
+
+def test_suites_are_compared_by_value() -> None:
+    assert Suite("a", ["sparc"], ["DriftingBoat-v0"], [0], 50) == Suite("a", ["sparc"], ["DriftingBoat-v0"], [0], 50)
