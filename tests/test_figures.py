@@ -4,13 +4,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib import rc_context, rcParams
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.patches import Rectangle
 
 from sparc.contexts import ContextSpace, Finite
 from sparc.evaluation import Evaluation
-from sparc.figures import axis_label, draw_map, heatmap
+from sparc.figures import (
+    LARGEST,
+    SEQUENCE,
+    STYLES,
+    axis_label,
+    draw_map,
+    grouped,
+    heatmap,
+    new_figure,
+    plus_minus,
+    save,
+    style,
+    thousands,
+    with_looks,
+)
 
 FEATURES = {
     "x": ("N", (-2.5, 2.5), (-5, 5)),
@@ -100,3 +115,59 @@ def test_a_grid_without_cells_in_distribution_has_no_box() -> None:
 def test_labels_name_the_unit_where_there_is_one() -> None:
     space = make_space(3)
     assert [axis_label(space, i) for i in range(3)] == ["x [N]", "z [m/s]", "mass"]
+
+
+def test_styles_differ_in_colour_and_in_marker_and_in_dashes() -> None:
+    for styles in (list(STYLES.values()), list(SEQUENCE)):
+        for field in ("colour", "marker", "dash"):
+            assert len({getattr(style, field) for style in styles}) == len(styles)
+    assert STYLES["sparc"].width > max(style.width for name, style in STYLES.items() if name != "sparc")
+
+
+def test_variations_get_a_sequence_from_dark_to_light() -> None:
+    labels = ["sparc", "sparc H=1", "sparc H=5", "sparc H=50"]
+    assert style("sparc", labels) is STYLES["sparc"]
+    assert [style(label, labels) for label in labels[1:]] == [SEQUENCE[0], SEQUENCE[3], SEQUENCE[-1]]
+    assert len({style(f"a {i}", [f"a {i}" for i in range(9)]) for i in range(9)}) == len(SEQUENCE)  # then again
+
+
+def test_saved_figures_keep_their_text_and_no_date(tmp_path: Path) -> None:
+    figure, panels = new_figure(1, 1, 2.0)
+    panels[0, 0].set_title("φ(h) and ψ(c)")
+    png, svg = save(figure, tmp_path / "new" / "picture.v5")  # a stem with a dot in it
+    assert (png.name, svg.name) == ("picture.v5.png", "picture.v5.svg")
+    text = svg.read_text()
+    assert "φ(h) and ψ(c)</text>" in text and "<dc:date>" not in text
+    assert sorted(path.name for path in svg.parent.iterdir()) == ["picture.v5.png", "picture.v5.svg"]
+
+
+def test_thousands_of_marks_become_an_image(tmp_path: Path) -> None:
+    figure, panels = new_figure(1, 1, 2.0)
+    panels[0, 0].scatter(*np.random.default_rng(0).normal(size=(2, 9000)), s=4)
+    _, svg = save(figure, tmp_path / "many")
+    assert svg.stat().st_size <= LARGEST and "<image" in svg.read_text()
+
+
+def test_the_looks_do_not_depend_on_the_readers_settings_nor_change_them(tmp_path: Path) -> None:
+    def drawn() -> bytes:
+        figure, panels = new_figure(1, 1, 2.0)
+        panels[0, 0].set_xlabel("x")
+        return save(figure, tmp_path / "picture")[1].read_bytes()
+
+    first = with_looks(drawn)()
+    with rc_context({"font.size": 20, "axes.facecolor": "red"}):
+        assert with_looks(drawn)() == first
+        assert rcParams["font.size"] == 20
+
+
+@pytest.mark.parametrize(
+    ("mean", "sem", "text"),
+    [(12345.6, 78.9, "12,346 ± 79"), (-99.44, 0.31, "-99.4 ± 0.3"), (0.5, np.nan, "0.50"), (1000, 0, "1,000 ± 0")],
+)
+def test_means_are_written_with_the_digits_that_matter(mean: float, sem: float, text: str) -> None:
+    assert plus_minus(mean, sem) == text
+
+
+def test_large_numbers_are_written_short() -> None:
+    assert [thousands(n) for n in (0, 500, 300_000, 2_500_000)] == ["0", "500", "300 k", "2.5 M"]
+    assert [grouped(n) for n in (-10_000, 2.5, 0)] == ["−10,000", "2.5", "0"]

@@ -1,10 +1,13 @@
-"""Pictures: returns over the context grid, with the training region marked."""
+"""Pictures: their common style, returns over the context grid with the training region marked, how they are saved."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -12,12 +15,190 @@ from sparc.contexts import ContextSpace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     from sparc.evaluation import Evaluation
 
+P = ParamSpec("P")
+T = TypeVar("T")
+Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # contexts (M, C), whether each is IND, a value of each (M,)
+
+
+class Style(NamedTuple):
+    """How something that is compared looks in every picture: told apart by colour, by marker and by dashes alone."""
+
+    colour: str
+    marker: str
+    dash: str | tuple[int, tuple[float, ...]]
+    width: float = 1.2
+
+
+# The palette of Okabe and Ito, for colour-blind readers; the Oracle, a reference, in dark grey
+STYLES = {
+    "sparc": Style("#D55E00", "o", "-", 2.0),
+    "rma": Style("#0072B2", "s", (0, (5, 1.5))),
+    "only-obs": Style("#CC79A7", "v", (0, (3, 1, 1, 1))),
+    "history-input": Style("#009E73", "^", (0, (7, 1.5, 1, 1.5))),
+    "oracle": Style("#444444", "D", (0, (1, 1.2))),
+}
+# Variations of a method, in the suite's order: dark to light
+SEQUENCE = (
+    Style("#0d0887", "o", "-"),
+    Style("#5302a3", "s", (0, (5, 1.5))),
+    Style("#8a09a5", "v", (0, (3, 1, 1, 1))),
+    Style("#b7318a", "^", (0, (7, 1.5, 1, 1.5))),
+    Style("#da5b69", "D", (0, (1, 1.2))),
+    Style("#f3874a", "P", (0, (9, 2))),
+    Style("#feba2c", "X", (0, (2, 2))),
+)
+
 COLOURS = "viridis"  # even in grey and for colour-blind readers
+DIFFERENCE_COLOURS = "PRGn"  # the paper's: green where SPARC is better, purple where its rival is
+ALARM = "#A93226"  # of the words that say what is missing
 SHOWN_PERCENTILES = (2, 98)  # of the returns; those beyond get the colours at the ends
-BOX: dict[str, Any] = {"fill": False, "edgecolor": "white", "linestyle": "--", "linewidth": 1.8}
+BOX: dict[str, Any] = {"fill": False, "linestyle": "--", "linewidth": 1.4}
+BOX_COLOURS = {COLOURS: ("white", "black"), DIFFERENCE_COLOURS: ("black", "white")}  # and of its rim
+
+BAND = 0.18  # opacity of ± s.e.m.
+FADED = 0.3  # opacity of a curve whose mean leaves something out
+GREY = "0.45"
+WIDTH = 7.0  # inches: a page's text width, so that the letters keep their size in print
+LOOKS: dict[str, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "figure.titlesize": 9,
+    "legend.fontsize": 7.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.linewidth": 0.7,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "sparc",  # the same data give the same bytes
+}
+RESOLUTIONS = (180, 130, 100, 80)  # dots per inch: the first with which a file is small enough
+LARGEST = 300_000  # bytes of a file
+
+
+def style(label: str, labels: Sequence[str]) -> Style:
+    """Give the style of one of the labels: its method's own or, for variations, one of the sequence, far apart."""
+    if label in STYLES:
+        return STYLES[label]
+    varied = [name for name in labels if name not in STYLES]
+    apart = max(1.0, (len(SEQUENCE) - 1) / max(1, len(varied) - 1))
+    return SEQUENCE[round(varied.index(label) * apart) % len(SEQUENCE)]
+
+
+def with_looks(draw: Callable[P, T]) -> Callable[P, T]:
+    """Let a function draw with our sizes of letters and lines, whatever the reader's own settings are."""
+
+    @wraps(draw)
+    def drawing(*args: P.args, **kwargs: P.kwargs) -> T:
+        from matplotlib.style import context
+
+        with context(["default", LOOKS]):
+            return draw(*args, **kwargs)
+
+    return drawing
+
+
+def new_figure(rows: int, columns: int, height: float, width: float = WIDTH, **options: Any) -> tuple[Figure, Any]:
+    """Make a figure of its own, outside of pyplot's global state, and its panels (rows, columns)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+@with_looks
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write stem.png and stem.svg, each all or nothing, of modest size, the same bytes for the same figure."""
+    from matplotlib.collections import Collection
+
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    png, svg = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg"))
+    write(figure, png, RESOLUTIONS, {"Software": None})
+    vector: list[Any] = [artist for artist in figure.findobj(Collection) if not artist.get_rasterized()]
+    if not write(figure, svg, RESOLUTIONS[:1], {"Date": None}):
+        for artist in vector:  # thousands of marks are smaller as an image
+            artist.set_rasterized(True)
+        write(figure, svg, RESOLUTIONS[1:], {"Date": None})
+    return [png, svg]
+
+
+def write(figure: Figure, path: Path, resolutions: Sequence[int], metadata: dict[str, Any]) -> bool:
+    """Write a file, all or nothing, in the first resolution with which it is small enough; say whether it is."""
+    beside = path.with_name(f".{path.name}")
+    for resolution in resolutions:
+        figure.savefig(beside, dpi=resolution, format=path.suffix[1:], metadata=metadata)
+        figure.set_layout_engine("none")  # the panels have found their places, which takes longer than drawing them
+        if small := beside.stat().st_size <= LARGEST:
+            break
+    beside.replace(path)
+    return small
+
+
+# Lines and words
+
+
+def draw_line(panel: Axes, look: Style, x: np.ndarray, mean: np.ndarray, sem: np.ndarray, **options: Any) -> None:
+    """Draw a mean and a band of its standard error around it, where there is one."""
+    line = {"color": look.colour, "ls": look.dash, "lw": look.width, "zorder": 1 + look.width}
+    panel.plot(x, mean, **(line | options))
+    if np.isfinite(sem).any():
+        # a long one in an SVG as an image: it has two points per step
+        band = {"color": look.colour, "alpha": BAND, "lw": 0, "zorder": 1, "rasterized": len(x) > 100}
+        panel.fill_between(x, mean - sem, mean + sem, **band)  # type: ignore[arg-type]
+
+
+def add_title(figure: Figure, text: str) -> None:
+    """Write a title over a figure, on as many lines as it needs."""
+    width = int(figure.get_figwidth() * 13.5)  # so many letters per inch
+    figure.suptitle("\n".join(textwrap.fill(line, width) for line in text.splitlines()))
+
+
+def add_note(figure: Figure, lines: Sequence[str], handles: Sequence[Line2D] = ()) -> None:
+    """Write what is missing below a figure, above its legend if it has one."""
+    width = figure.get_figwidth()
+    text = "\n".join(textwrap.fill(line, int(width * 17)) for line in lines)  # so many letters per inch
+    if handles:
+        room = sum(0.55 + 0.056 * len(str(handle.get_label())) for handle in handles)  # inches
+        columns = ceil(len(handles) / ceil(room / width))
+        heading: dict[str, Any] = {"title": text or None, "title_fontsize": 7.5, "alignment": "left"}
+        legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, handlelength=3.2, **heading)
+        legend.get_title().set_color(ALARM)
+    elif text:
+        figure.supxlabel(text, color=ALARM, fontsize=7.5, ha="left", x=0.01)
+
+
+def grouped(value: float, _: float = 0) -> str:
+    """Write a number with commas between its thousands, as matplotlib asks for the ticks of an axis."""
+    return f"{value:,.6g}".replace("-", "−")
+
+
+def plus_minus(mean: float, sem: float) -> str:
+    """Write a mean and its standard error, if there is one, with the digits that matter."""
+    digits = 0 if abs(mean) >= 1000 else 1 if abs(mean) >= 10 else 2
+    return f"{mean:,.{digits}f}" + ("" if np.isnan(sem) else f" ± {sem:,.{digits}f}")
+
+
+def thousands(number: float, _: float = 0) -> str:
+    """Write 300000 as 300 k and 3000000 as 3 M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(number) >= size:
+            return f"{number / size:g} {letter}"
+    return f"{number:g}"
+
+
+# Values over contexts
 
 
 def heatmap(evaluations: Mapping[str, Evaluation], space: ContextSpace, path: Path) -> None:
@@ -25,42 +206,93 @@ def heatmap(evaluations: Mapping[str, Evaluation], space: ContextSpace, path: Pa
 
     Two features give a map, one a curve, more a scatter against the distance from the training region.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    columns = min(len(evaluations), 3)
+    rows = -(-len(evaluations) // columns)
+    figure, panels = new_figure(rows, columns, 3.5 * rows + 0.4, 3.6 * columns + 1.2)
+    for panel, (title, evaluation) in zip(panels.flat, evaluations.items(), strict=False):
+        means = "  ".join(f"{region.upper()} {part['mean']:.4g}" for region, part in evaluation.summary().items())
+        panel.set_title(f"{title}\n{means}", fontsize=10)
+    cells = [evaluation.cells() for evaluation in evaluations.values()]
+    draw_panels(figure, panels, space, cells, colour_scale(np.concatenate([values for _, _, values in cells])))
+    write(figure, path, (110,), {})
 
-    count = len(evaluations)
-    columns = min(count, 3)
-    rows = -(-count // columns)
-    figure = Figure(figsize=(3.6 * columns + 1.2, 3.5 * rows + 0.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = np.atleast_1d(figure.subplots(rows, columns, squeeze=False).ravel())
-    values = np.concatenate([evaluation.cells()[2] for evaluation in evaluations.values()])
+
+class Scale(NamedTuple):
+    """A colour scale."""
+
+    low: float
+    high: float
+    extend: str  # which of its ends values go beyond: "neither", "min", "max", "both"
+    colours: str
+    quantity: str
+
+
+def colour_scale(values: np.ndarray) -> Scale:
+    """Choose the scale for returns."""
     # a few cells where the wind carries the robot away must not take all the colours
     low, high = (float(value) for value in np.percentile(values, SHOWN_PERCENTILES))
+    return Scale(low, high, beyond(values, low, high), COLOURS, "return")
+
+
+def difference_scale(values: np.ndarray, quantity: str) -> Scale:
+    """Choose the scale for differences of returns: symmetric about zero, which is white."""
+    high = float(np.percentile(np.abs(values), SHOWN_PERCENTILES[1])) or 1.0  # all equal: any scale will do
+    return Scale(-high, high, beyond(values, -high, high), DIFFERENCE_COLOURS, quantity)
+
+
+def beyond(values: np.ndarray, low: float, high: float) -> str:
+    """Say which ends of a scale values go beyond, in matplotlib's words."""
+    below, above = values.min() < low, values.max() > high
+    return "both" if below and above else "min" if below else "max" if above else "neither"
+
+
+def draw_panels(
+    figure: Figure, panels: np.ndarray, space: ContextSpace, cells: Sequence[Cells | str], scale: Scale
+) -> QuadMesh | None:
+    """Draw a value per context in each panel: a map where two features form a grid, else a curve or a scatter.
+
+    A text instead of the cells says why there are none. Panels that are left over are hidden. Give the last map.
+    """
     image = None
-    for panel, (title, evaluation) in zip(panels, evaluations.items(), strict=False):
-        summary = evaluation.summary()
-        means = "  ".join(f"{region.upper()} {part['mean']:.4g}" for region, part in summary.items())
-        panel.set_title(f"{title}\n{means}", fontsize=10)
-        contexts, ind, returns = evaluation.cells()
-        if space.size == 2 and len(returns) == len(np.unique(contexts[:, 0])) * len(np.unique(contexts[:, 1])):
-            image = draw_map(panel, space, contexts, returns, low, high)
+    for panel, part in zip(panels.flat, cells, strict=False):
+        if isinstance(part, str):
+            draw_gap(panel, part)
+            continue
+        contexts, ind, values = part
+        if space.size == 2 and len(values) == len(np.unique(contexts[:, 0])) * len(np.unique(contexts[:, 1])):
+            image = draw_map(panel, space, contexts, values, scale.low, scale.high, scale.colours)
         elif space.size == 1:
-            draw_curve(panel, space, contexts[:, 0], returns)
+            draw_curve(panel, space, contexts[:, 0], values, scale.quantity)
         else:
-            draw_scatter(panel, space, contexts, ind, returns)
-    for panel in panels[count:]:
+            draw_scatter(panel, space, contexts, ind, values, scale.quantity)
+    for panel in panels.flat[len(cells) :]:
         panel.axis("off")
+    drawn = [panel for panel, part in zip(panels.flat, cells, strict=False) if not isinstance(part, str)]
     if image is not None:
-        below, above = values.min() < low, values.max() > high
-        extend = "both" if below and above else "min" if below else "max" if above else "neither"
-        figure.colorbar(image, ax=list(panels), label="return", shrink=0.85, extend=extend)
-    beside = path.with_name(f".{path.name}")
-    figure.savefig(beside, dpi=110, format="png")
-    beside.replace(path)
+        bar = figure.colorbar(image, ax=list(panels.flat), label=scale.quantity, aspect=30, extend=scale.extend)
+        bar.ax.yaxis.set_major_formatter(grouped)
+    elif drawn:
+        low, high = np.transpose([panel.get_ylim() for panel in drawn])
+        for panel in drawn:
+            panel.set_ylim(low.min(), high.max())
+    return image
 
 
-def draw_map(panel: Axes, space: ContextSpace, contexts: np.ndarray, returns: np.ndarray, low: float, high: float):  # type: ignore[no-untyped-def]
+def draw_gap(panel: Axes, reason: str) -> None:
+    """Leave a panel visibly empty."""
+    panel.set(xticks=[], yticks=[], facecolor="0.94")
+    panel.text(0.5, 0.5, reason, transform=panel.transAxes, ha="center", va="center", color=ALARM)
+
+
+def draw_map(
+    panel: Axes,
+    space: ContextSpace,
+    contexts: np.ndarray,
+    returns: np.ndarray,
+    low: float,
+    high: float,
+    colours: str = COLOURS,
+) -> QuadMesh:
     """Draw a cell per context and the dashed box around the training region."""
     from matplotlib.patches import Rectangle
     from matplotlib.patheffects import withStroke
@@ -68,37 +300,52 @@ def draw_map(panel: Axes, space: ContextSpace, contexts: np.ndarray, returns: np
     first, second = np.unique(contexts[:, 0]), np.unique(contexts[:, 1])
     grid = np.full((len(second), len(first)), np.nan)
     grid[np.searchsorted(second, contexts[:, 1]), np.searchsorted(first, contexts[:, 0])] = returns
-    image = panel.pcolormesh(first, second, grid, shading="nearest", cmap=COLOURS, vmin=low, vmax=high)
+    # in an SVG as an image: hundreds of little squares would be large and show hair lines between them
+    looks: dict[str, Any] = {"shading": "nearest", "cmap": colours, "rasterized": True}
+    image = panel.pcolormesh(first, second, grid, vmin=low, vmax=high, **looks)
     inside = contexts[space.is_train(contexts)]
     if len(inside):
         # around whole cells: a region's edge may run through the middle of one
         half = np.array([np.diff(axis).mean() / 2 if len(axis) > 1 else 0.5 for axis in (first, second)])
         corner, size = inside.min(axis=0) - half, np.ptp(inside, axis=0) + 2 * half
-        rim = [withStroke(linewidth=3.2, foreground="black")]  # white alone is lost on the brightest cells
-        panel.add_patch(Rectangle((corner[0], corner[1]), size[0], size[1], path_effects=rim, **BOX))
+        colour, other = BOX_COLOURS[colours]
+        rim = [withStroke(linewidth=2 * BOX["linewidth"], foreground=other)]  # one colour alone is lost on some cells
+        box = Rectangle((corner[0], corner[1]), size[0], size[1], edgecolor=colour, path_effects=rim, **BOX)
+        panel.add_patch(box)
+    panel.xaxis.set_major_formatter(grouped)
+    panel.yaxis.set_major_formatter(grouped)
     panel.set_xlabel(axis_label(space, 0))
     panel.set_ylabel(axis_label(space, 1))
     return image
 
 
-def draw_curve(panel: Axes, space: ContextSpace, context: np.ndarray, returns: np.ndarray) -> None:
+def draw_curve(
+    panel: Axes, space: ContextSpace, context: np.ndarray, returns: np.ndarray, quantity: str = "return"
+) -> None:
     """Draw returns over the only context feature, the training range shaded."""
     order = np.argsort(context)
     panel.plot(context[order], returns[order], color="#21618c")
     panel.axvspan(space.train.low[0], space.train.high[0], color="0.88", linestyle="--", label="in distribution")
     panel.set_xlabel(axis_label(space, 0))
-    panel.set_ylabel("return")
+    panel.set_ylabel(quantity)
     panel.legend(frameon=False)
 
 
-def draw_scatter(panel: Axes, space: ContextSpace, contexts: np.ndarray, ind: np.ndarray, returns: np.ndarray) -> None:
+def draw_scatter(
+    panel: Axes,
+    space: ContextSpace,
+    contexts: np.ndarray,
+    ind: np.ndarray,
+    returns: np.ndarray,
+    quantity: str = "return",
+) -> None:
     """Draw returns over how far a context lies from the training region's centre, 1 being its edge."""
     distance = np.abs((contexts - space.centre) / space.half_range).max(axis=1)
     panel.scatter(distance[ind], returns[ind], s=12, color="#21618c", label="IND")
     panel.scatter(distance[~ind], returns[~ind], s=12, color="#e67e22", marker="^", label="OOD")
     panel.axvline(1.0, color="0.5", linestyle="--")
-    panel.set_xlabel("distance from the training region's centre (1 = edge)")
-    panel.set_ylabel("return")
+    panel.set_xlabel("distance from the centre\nof training (1 = edge)")
+    panel.set_ylabel(quantity)
     panel.legend(frameon=False)
 
 

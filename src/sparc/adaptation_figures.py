@@ -1,0 +1,173 @@
+"""Pictures of how policies adapt: what a switch of the context does, and where φ(h) lies on ψ's map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparc.figures import (
+    ALARM,
+    COLOURS,
+    FADED,
+    GREY,
+    WIDTH,
+    Style,
+    add_note,
+    add_title,
+    axis_label,
+    draw_line,
+    new_figure,
+    style,
+    with_looks,
+)
+from sparc.gaps import gaps, labels_in, means_over
+from sparc.results import Array, EnvResults, Latents, Results, Trace
+from sparc.stats import cell_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+GAIT = 25  # steps: a moving average over several strides, with which the reward goes up and down
+MOST_MARKS = 300  # contexts whose encodings a figure shows, in all its rows: more cannot be told apart
+
+
+@with_looks
+def adaptation(results: Results, env: str) -> Figure | None:
+    """Draw what a switch of the context does to φ(h)'s distance from ψ(c) and to the reward; None without traces."""
+    from sparc.adaptation import settling
+
+    part = results.envs[env]
+    if not any(part.traces.values()):
+        return None
+    names = labels_in(results, env)
+    figure, panels = new_figure(2, 2, 4.8, sharex=True, sharey="row")
+    for column, region in enumerate(("ind", "ood")):
+        for row, (quantity, smooth) in enumerate((("distance", 1), ("reward", GAIT))):
+            panel = panels[row, column]
+            for name in names:
+                step, values, running = align(list(part.traces.get(name, {}).values()), region, quantity)
+                whole = np.isfinite(values).all(axis=0)  # up to where some episodes of every seed are running
+                if whole.any():
+                    took = settling(step[whole], values[:, whole].mean(axis=0))
+                    text = f"{name}: {'unclear' if took is None else f'{took:.0f} steps'}"
+                    draw_switch(panel, style(name, results.labels), step, values, running, smooth, text)
+            if panel.lines:
+                place: dict[str, Any] = {"loc": "upper right"}
+                if row:
+                    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.22), "ncols": 2, "columnspacing": 1.0}
+                panel.legend(title="settled after", handlelength=2.5, **place)
+            else:
+                panel.text(0.5, 0.5, "no results", transform=panel.transAxes, ha="center", va="center", color=ALARM)
+            panel.axvline(0, color=GREY, lw=0.8, zorder=0)
+    panels[0, 0].set(title="to contexts in distribution", ylabel="distance of φ(h) from ψ(c)", ylim=(0, None))
+    panels[0, 1].set(title="to contexts out of distribution")
+    panels[1, 0].set(xlabel="steps since the switch", ylabel=f"reward per step (mean of {GAIT})")
+    panels[1, 1].set(xlabel="steps since the switch")
+    add_title(figure, f"{env}: the context switches in mid-episode ({means_over(results, [env], 'traces', names)})")
+    notes = gaps(results, env, "traces", names)
+    if any(line.get_alpha() == FADED for panel in panels.flat for line in panel.lines):
+        notes.append("Pale: fewer than half of the episodes, or not those of all seeds, are still running.")
+    add_note(figure, notes)
+    return figure
+
+
+def align(traces: Sequence[Trace], region: str, quantity: str) -> tuple[Array, Array, Array]:
+    """Put traces side by side: steps (S,), values (seeds, S), NaN after the last episode, share still running (S,)."""
+    chosen = [trace.region == region for trace in traces]
+    step = np.unique(np.concatenate([np.zeros(0), *(t.step[c] for t, c in zip(traces, chosen, strict=True))]))
+    values, rows = np.full((len(traces), len(step)), np.nan), np.zeros((len(traces), len(step)))
+    for index, (trace, part) in enumerate(zip(traces, chosen, strict=True)):
+        at = np.searchsorted(step, trace.step[part])
+        values[index, at], rows[index, at] = getattr(trace, quantity)[part], trace.rows[part]
+    total = rows.sum(axis=0)
+    return step, values, total / total.max(initial=1.0)
+
+
+def draw_switch(panel: Axes, look: Style, step: Array, values: Array, running: Array, smooth: int, text: str) -> None:
+    """Draw the mean over the seeds, smoothed before and after the switch apart; pale where episodes have ended."""
+    from sparc.adaptation import moving_average
+
+    smoothed = np.full_like(values, np.nan)
+    for row, value in zip(smoothed, values, strict=True):
+        for side in (step < 0, step >= 0):
+            there = side & np.isfinite(value)
+            row[there] = moving_average(value[there], smooth)
+    whole = np.isfinite(smoothed).all(axis=0)
+    full = whole & (running >= 0.5)  # both only ever end: a pale end follows a full line
+    draw_line(panel, look, step[full], *cell_table(smoothed[:, full]), label=text)
+    if not full.all():
+        panel.plot(step[~full], np.nanmean(smoothed[:, ~full], axis=0), color=look.colour, alpha=FADED)
+
+
+@with_looks
+def latent_map(results: Results, env: str) -> Figure | None:
+    """Draw ψ(c) (circles) and φ(h) (crosses) over the contexts, a row per label; None if no label has encodings.
+
+    The axes of two runs have nothing in common, so that each row shows one: the first seed.
+    """
+    part = results.envs[env]
+    names = [name for name in labels_in(results, env) if part.latents.get(name)]
+    if not names:
+        return None
+    features = min(part.space.size, 2)
+    height = 2.6 if len(names) <= 2 else 2.0
+    figure, panels = new_figure(len(names), features, height * len(names) + 0.6, WIDTH * (0.05 + 0.475 * features))
+    chosen = thinned(part.contexts, MOST_MARKS // max(2, len(names)))
+    for row, name in zip(panels, names, strict=True):
+        seed = min(part.latents[name])
+        for feature, panel in enumerate(row):
+            scale = draw_latents(panel, part, part.latents[name][seed], chosen, feature)
+            panel.set_title(f"{name}, seed {seed}")
+            if name == names[0]:
+                figure.colorbar(
+                    scale, ax=panels[:, feature], label=axis_label(part.space, feature), aspect=40, pad=0.02
+                )
+        row[0].set_ylabel("second component")
+    for panel in panels[-1]:
+        panel.set_xlabel("first component of ψ(c)")
+    add_title(
+        figure,
+        f"{env}: contexts as the encoder ψ sees them (circles; full: IND, open: OOD)\n"
+        f"and as the adapter φ guesses them from history (crosses); {chosen.sum()} of {len(chosen)} contexts",
+    )
+    adapters = [name for name in labels_in(results, env) if any(e.latents.get(name) for e in results.envs.values())]
+    add_note(figure, gaps(results, env, "latents", adapters))
+    return figure
+
+
+def thinned(contexts: Array, most: int) -> NDArray[np.bool_]:
+    """Choose few enough contexts to tell apart: of a grid every second, third, … of each feature's values."""
+    levels = [np.unique(values) for values in contexts.T]
+    grid = len(contexts) == np.prod([len(level) for level in levels])
+    for every in range(1, len(contexts) + 1):
+        chosen = np.arange(len(contexts)) % every == 0
+        if grid:  # with the value in the middle
+            kept = [level[len(level) // 2 % every :: every] for level in levels]
+            chosen = np.all([np.isin(values, k) for values, k in zip(contexts.T, kept, strict=True)], axis=0)
+        if chosen.sum() <= most:
+            break
+    return chosen
+
+
+def draw_latents(panel: Axes, part: EnvResults, latents: Latents, chosen: NDArray[np.bool_], feature: int) -> Any:
+    """Draw both encodings of each context, joined by a line, in the colour of a context feature; give the scale."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import Normalize
+
+    value, psi, phi = part.contexts[chosen, feature], latents.psi[chosen], latents.phi[chosen]
+    scale = ScalarMappable(Normalize(value.min(), value.max()), colormaps[COLOURS])
+    colours = scale.to_rgba(value)
+    faces = np.where(part.ind[chosen][:, None], colours, 1.0)
+    circles: dict[str, Any] = {"facecolors": faces, "edgecolors": colours, "s": 20, "linewidths": 1.0, "zorder": 1.2}
+    crosses: dict[str, Any] = {"c": colours, "marker": "x", "s": 14, "linewidths": 0.9, "zorder": 1.3}
+    panel.add_collection(LineCollection(list(np.stack([psi, phi], axis=1)), colors=GREY, lw=0.6, zorder=1.1))
+    panel.scatter(psi[:, 0], psi[:, 1], **circles)
+    panel.scatter(phi[:, 0], phi[:, 1], **crosses)
+    panel.autoscale_view()
+    return scale

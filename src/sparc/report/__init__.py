@@ -1,0 +1,45 @@
+"""The report of a suite: one HTML page that needs nothing but itself, neither a network nor a server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from string import Template
+
+from sparc.report import answer, maps, pictures, runs, tables
+from sparc.report.book import Book
+from sparc.results import Results
+from sparc.runs import replace
+
+HERE = Path(__file__).parent
+
+
+def write_report(results: Results, path: Path, figures: Mapping[str, Path]) -> None:
+    """Write the page; `figures` are the pictures' names and stems, of which .svg and .png exist."""
+    book = Book(results)
+    style, script, page = ((HERE / name).read_text() for name in ("page.css", "page.js", "page.html"))
+    script = f"\n{script}"
+    text = Template(page).substitute(
+        title=escape(book.manifest["title"]),
+        suite=escape(book.manifest["suite"]),
+        head=runs.head(book),
+        answer=answer.answer(book),
+        numbers=tables.numbers(book),
+        env_choice=maps.env_choice(book),
+        first_options=maps.method_options(book, 0),
+        second_options=maps.method_options(book, 1),
+        map_static=pictures.static_maps(book, figures),
+        pictures=pictures.section(book, figures),
+        runs=runs.runs(book),
+        regions=runs.regions(book),
+        data=maps.data(book),
+        style=style,
+        script=script,
+        # no other script runs, whatever the data hold
+        script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace(path, text)

@@ -1,0 +1,271 @@
+// Draws the maps, moves through them by pointer and keyboard, sorts the runs and shows where a number comes from.
+// All numbers come ready from Python; nothing is computed here but differences of two means.
+(() => {
+  'use strict';
+  const data = JSON.parse(document.getElementById('data').textContent);
+  const find = (selector, root = document) => root.querySelector(selector);
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  document.documentElement.classList.add('js');
+
+  function make(tag, attributes = {}, ...children) {
+    const isSvg = ['svg', 'rect', 'circle'].includes(tag);
+    const node = isSvg ? document.createElementNS('http://www.w3.org/2000/svg', tag) : document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    node.append(...children);
+    return node;
+  }
+
+  function number(value, digits, signed = false) {
+    const decimals = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+    const text = Math.abs(value).toLocaleString('en-US', decimals);
+    const zero = !/[1-9]/.test(text);
+    return (value < 0 && !zero ? '−' : signed && !zero ? '+' : '') + text;
+  }
+
+  const plain = (value) => String(Number(value.toPrecision(6))).replace('-', '−');
+
+  // The answer: one comparison at a time
+
+  const choice = find('#comparison');
+  function showComparison() {
+    for (const part of all('.comparison')) part.hidden = part.dataset.comparison !== choice.value;
+  }
+  if (choice) {
+    choice.addEventListener('change', showComparison);
+    showComparison();
+  }
+
+  // Maps
+
+  const state = { env: null, cell: null, label: null };
+  const readout = find('#readout');
+
+  function colour(table, value, low, high) {
+    const share = high > low ? (value - low) / (high - low) : 0.5;
+    return table[Math.round(Math.min(Math.max(share, 0), 1) * (table.length - 1))];
+  }
+
+  function gradient(table) {
+    return `linear-gradient(to right, ${table.filter((_, index) => index % 15 === 0).join(', ')})`;
+  }
+
+  function map(label, name, values, table, low, high) {
+    const env = data.envs[state.env];
+    const described = `${name}: ${values.length} contexts. Arrow keys move from one to the next.`;
+    const picture = make('svg', {
+      viewBox: `0 0 ${env.columns} ${env.rows}`, preserveAspectRatio: 'none', tabindex: 0, role: 'application',
+      'aria-roledescription': 'map', 'aria-label': described, 'aria-describedby': 'readout', 'data-label': label,
+    });
+    picture.style.aspectRatio = `${env.columns} / ${Math.max(env.rows, env.columns / 5)}`;
+    values.forEach((value, cell) => {
+      const place = { x: env.column[cell], y: env.row[cell], width: 1, height: 1 };
+      picture.append(make('rect', { ...place, 'data-cell': cell, fill: colour(table, value, low, high) }));
+    });
+    if (env.box) {
+      const [x, y, width, height] = env.box;
+      for (const kind of ['shade', 'ind']) picture.append(make('rect', { x, y, width, height, class: kind }));
+    }
+    return picture;
+  }
+
+  function axes(picture) {
+    const env = data.envs[state.env];
+    const title = (index) => env.features[index] + (env.units[index] ? ` [${env.units[index]}]` : '');
+    const ends = (index) => env.ends[index].map(plain);
+    const across = make('div', { class: 'axis across' });
+    across.append(...[ends(0)[0], title(0), ends(0)[1]].map((text) => make('span', {}, text)));
+    if (env.features.length < 2) return [picture, across];
+    const up = make('div', { class: 'axis up' });
+    up.append(...[ends(1)[1], title(1), ends(1)[0]].map((text) => make('span', {}, text)));
+    return [up, picture, across];
+  }
+
+  function drawMaps() {
+    const env = data.envs[state.env];
+    const maps = find('#map-panels');
+    maps.replaceChildren();
+    for (const [label, name] of Object.entries(data.names)) {
+      const about = env.about[label];
+      const caption = make('figcaption', {}, make('b', {}, name), about.text);
+      if (about.warning) caption.append(' ', make('span', { class: 'warn' }, about.warning));
+      const values = env.means[label];
+      const body = values && env.columns
+        ? axes(map(label, name, values, data.colours.returns, ...env.limits))
+        : [make('div', { class: 'none gap' }, values ? 'no plane to draw: see the picture' : about.gap)];
+      maps.append(make('figure', { class: 'map' }, caption, ...body));
+    }
+    const [low, high] = env.limits.map((value) => number(value, env.digits));
+    find('#map-low').textContent = (env.clipped[0] ? '≤ ' : '') + low;
+    find('#map-high').textContent = (env.clipped[1] ? '≥ ' : '') + high;
+    find('#map-bar').style.background = gradient(data.colours.returns);
+    for (const picture of all('#map-static > *')) {
+      picture.hidden = Boolean(env.columns) || picture.dataset.env !== state.env;
+    }
+    find('#map-legend').hidden = !env.columns;
+  }
+
+  function difference() {
+    const env = data.envs[state.env];
+    const [first, second] = [find('#first').value, find('#second').value];
+    const [a, b] = [env.means[first], env.means[second]];
+    return { first, second, values: a && b ? a.map((value, cell) => value - b[cell]) : null };
+  }
+
+  function drawDifference() {
+    const env = data.envs[state.env];
+    const panel = find('#difference-panel');
+    const { first, second, values } = difference();
+    const pair = env.pairs[first]?.[second];
+    const drawn = Boolean(values && pair && env.columns);
+    panel.replaceChildren();
+    find('#difference-legend').hidden = !drawn;
+    find('#difference-text').textContent = first === second
+      ? 'Choose two different methods.'
+      : pair ? pair.text : `No difference to show: ${[first, second].filter((label) => !env.means[label])
+        .map((label) => `${data.names[label]} ${env.about[label].gap}`).join('; ')}.`;
+    if (!drawn) return;
+    const name = `${data.names[first]} − ${data.names[second]}`;
+    panel.append(...axes(map(null, name, values, data.colours.difference, -pair.limit, pair.limit)));
+    const end = number(pair.limit, env.digits);
+    find('#difference-low').textContent = `${data.names[second]} better, ≥ ${end}`;
+    find('#difference-high').textContent = `${data.names[first]} better, ≥ ${end}`;
+    find('#difference-bar').style.background = gradient(data.colours.difference);
+    moveCursor();
+  }
+
+  function moveCursor() {
+    const env = data.envs[state.env];
+    all('#maps .cursor').forEach((cursor) => cursor.remove());
+    if (state.cell === null || !env.columns) return;
+    const place = { x: env.column[state.cell], y: env.row[state.cell], width: 1, height: 1 };
+    for (const picture of all('#maps .map svg')) picture.append(make('rect', { ...place, class: 'cursor' }));
+  }
+
+  function select(cell, label) {
+    const env = data.envs[state.env];
+    state.cell = cell;
+    if (label) state.label = label;
+    moveCursor();
+    const context = env.features.map((name, index) => {
+      const unit = env.units[index];
+      return `${name} = ${plain(env.contexts[cell][index])}${unit ? ` ${unit}` : ''}`;
+    });
+    const region = env.ind[cell] ? 'in distribution (IND)' : 'out of distribution (OOD)';
+    const head = make('p', {}, make('b', {}, context.join(', ')), ` · ${region}`);
+    const { first, second, values } = difference();
+    if (values && first !== second) {
+      const gap = number(values[cell], env.digits, true);
+      head.append(` · ${data.names[first]} − ${data.names[second]}: `, make('b', { id: 'readout-difference' }, gap));
+    }
+    const rows = make('tbody');
+    for (const [other, name] of Object.entries(data.names)) {
+      if (!env.means[other]) continue;
+      const show = (value) => number(value, env.digits);
+      const seeds = Object.entries(env.runs[other]).map(([seed, returns]) => `seed ${seed}: ${show(returns[cell])}`);
+      const sem = env.sems[other][cell];
+      const value = show(env.means[other][cell]) + (sem === null ? ` (n = ${seeds.length})` : ` ± ${show(sem)} s.e.m.`);
+      const here = { 'data-label': other, class: other === state.label ? 'here' : '' };
+      const cells = [make('td', { class: 'left' }, name), make('td', {}, value), make('td', {}, seeds.join(' · '))];
+      rows.append(make('tr', here, ...cells));
+    }
+    readout.replaceChildren(head, make('table', {}, rows));
+  }
+
+  function labelOf(picture) {
+    return picture.dataset.label !== 'null' ? picture.dataset.label : find('#first').value;
+  }
+
+  function pointed(event) {
+    const cell = event.target.dataset?.cell;
+    if (cell !== undefined) select(Number(cell), labelOf(event.target.parentNode));
+  }
+
+  const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+  function pressed(event) {
+    const step = STEPS[event.key];
+    const picture = event.target.closest('.map svg');
+    if (!step || !picture) return;
+    event.preventDefault();
+    const env = data.envs[state.env];
+    const clamp = (value, count) => Math.min(Math.max(value, 0), count - 1);
+    const column = clamp(env.column[state.cell] + step[0], env.columns);
+    const row = clamp(env.row[state.cell] + step[1], env.rows);
+    select(env.column.findIndex((value, cell) => value === column && env.row[cell] === row), labelOf(picture));
+  }
+
+  function focused(event) {
+    const picture = event.target.closest?.('.map svg');
+    if (!picture || event.target !== picture || !picture.matches(':focus-visible')) return;
+    const env = data.envs[state.env];
+    const middle = env.column.findIndex((value, cell) => value === env.columns >> 1 && env.row[cell] === env.rows >> 1);
+    select(state.cell ?? middle, labelOf(picture));
+  }
+
+  function showEnv(env) {
+    Object.assign(state, { env, cell: null, label: null });
+    readout.textContent = 'Point at a cell, tap it, or move with the arrow keys: context, value and spread appear here.';
+    drawMaps();
+    drawDifference();
+  }
+
+  const chosen = find('#env-choice :checked');
+  if (chosen) {
+    find('#env-choice').addEventListener('change', (event) => showEnv(event.target.value));
+    for (const id of ['#first', '#second']) {
+      find(id).addEventListener('change', () => { drawDifference(); if (state.cell !== null) select(state.cell); });
+    }
+    for (const kind of ['pointerover', 'click']) find('#maps').addEventListener(kind, pointed);
+    find('#maps').addEventListener('keydown', pressed);
+    find('#maps').addEventListener('focusin', focused);
+    showEnv(chosen.value);
+  }
+
+  // Runs: sorting, and the rows that a number comes from
+
+  const table = find('#run-table');
+  function sort(header) {
+    const column = [...header.parentNode.children].indexOf(header);
+    const down = header.getAttribute('aria-sort') === 'ascending';
+    const key = (row) => row.children[column].dataset.value ?? row.children[column].textContent;
+    const sign = down ? -1 : 1;
+    const compare = (a, b) => {
+      const [x, y] = [key(a), key(b)];
+      if (!x || !y) return (x ? 0 : 1) - (y ? 0 : 1); // what is not there comes last, either way
+      return sign * (Number.isNaN(Number(x)) || Number.isNaN(Number(y)) ? x.localeCompare(y) : x - y);
+    };
+    all('th', table).forEach((other) => other.removeAttribute('aria-sort'));
+    header.setAttribute('aria-sort', down ? 'descending' : 'ascending');
+    const body = find('tbody', table);
+    body.append(...[...body.rows].sort(compare));
+  }
+  all('th button', table).forEach((button) => button.addEventListener('click', () => sort(button.closest('th'))));
+
+  let origin = null;
+  function clear() {
+    all('tr.from', table).forEach((row) => row.classList.remove('from'));
+    find('#from').hidden = true;
+  }
+  function trace(link) {
+    clear();
+    const { env, labels } = JSON.parse(link.dataset.from);
+    const belongs = (row) => (!env || row.dataset.env === env) && labels.includes(row.dataset.label);
+    const rows = [...find('tbody', table).rows].filter(belongs);
+    rows.forEach((row) => row.classList.add('from'));
+    find('tbody', table).prepend(...rows);
+    all('th', table).forEach((header) => header.removeAttribute('aria-sort'));
+    const names = labels.map((label) => data.names[label]).join(' and ');
+    const count = rows.length === 1 ? '1 run' : `${rows.length} runs`;
+    find('#from-text').textContent = `${count} of ${names}${env ? ` in ${env}` : ', all environments'}, marked below.`;
+    find('#from').hidden = false;
+    origin = link;
+    find('#runs').scrollIntoView();
+    find('#from button').focus({ preventScroll: true });
+  }
+  document.addEventListener('click', (event) => {
+    const link = event.target.closest?.('a[data-from]');
+    if (!link) return;
+    event.preventDefault();
+    trace(link);
+  });
+  find('#from button')?.addEventListener('click', () => { clear(); origin.focus(); });
+})();

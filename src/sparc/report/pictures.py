@@ -1,0 +1,99 @@
+"""The pictures of the page, embedded: what to look at in each, and what it does not show."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+
+from sparc.report.book import Book
+from sparc.report.text import attributes
+
+# name, or its beginning where there is one per environment: (heading, what to look at, what it does not show)
+CAPTIONS = {
+    "summary": (
+        "All environments at a glance",
+        "Mean return of each method with its s.e.m., a dot per seed; look for methods further apart than their seeds.",
+        "where in the contexts a method wins; that is in the maps.",
+    ),
+    "curves": (
+        "Learning curves",
+        "Return in the IND settings during training; look whether the curves still rise where the budget ends.",
+        "anything out of distribution. The band of ± s.e.m. over few seeds is itself a rough estimate.",
+    ),
+    "history-length": (
+        "Length of the history",
+        "OOD return over the number H of steps that the policy looks back; look whether it levels off.",
+        "the price: a longer history makes acting and training slower.",
+    ),
+    "adaptation": (
+        "A new context in mid-episode",
+        "How far φ(h), the guess from history, is from ψ(c), the encoding of the true context, and the reward, around "
+        "a switch of the context; look how many steps it takes until both have settled.",
+        "whether a closer guess makes a higher return. Episodes that have ended drop out of the average.",
+    ),
+    "latents": (
+        "What the history tells",
+        "The encoding ψ(c) of each context and the guess φ(h) of it from history, joined by a line; where the lines "
+        "are short, the policy knows its context.",
+        "the dimensions beyond the first two principal components, the other seeds, and the return.",
+    ),
+    "heatmaps": (
+        "Mean return in each context",
+        "All methods on one colour scale; trained inside the dashed box, tested everywhere.",
+        "the spread over seeds.",
+    ),
+    "difference": (
+        "Where SPARC is better",
+        "Green where SPARC has the higher mean over seeds, purple where its rival has.",
+        "the spread over seeds: a coloured cell alone is no proof.",
+    ),
+}
+IN_MAPS = ("heatmaps", "difference")  # drawn by the page itself; these are for readers without JavaScript
+TYPES = {"svg": "image/svg+xml", "png": "image/png"}
+
+
+def section(book: Book, figures: Mapping[str, Path]) -> str:
+    """Embed all pictures but the maps, those of a kind together."""
+    groups: dict[str, list[str]] = {}
+    for name, stem in figures.items():
+        if not name.startswith(IN_MAPS):
+            groups.setdefault(kind(name), []).append(embed(book, name, stem))
+    order = [*(key for key in CAPTIONS if key in groups), *(key for key in groups if key not in CAPTIONS)]
+    return "".join(group(key, groups[key]) for key in order) or "<p>There are none.</p>"
+
+
+def static_maps(book: Book, figures: Mapping[str, Path]) -> str:
+    """Embed the maps for readers without JavaScript, and for contexts that are no plane."""
+    return "".join(embed(book, name, stem) for name, stem in figures.items() if name.startswith(IN_MAPS))
+
+
+def group(key: str, found: list[str]) -> str:
+    """Write pictures of a kind below what to look at."""
+    title, look, beware = CAPTIONS.get(key, (key, "", ""))
+    words = f"<p class='quiet'>{escape(look)} <i>Not shown:</i> {escape(beware)}</p>" if look else ""
+    return f"<h3>{escape(title)}</h3>{words}<div class='pictures'>{''.join(found)}</div>"
+
+
+def kind(name: str) -> str:
+    """Give the caption's key: the name without an environment."""
+    return next((key for key in CAPTIONS if name == key or name.startswith((f"{key}-", f"{key}s-"))), name)
+
+
+def env_of(book: Book, name: str) -> str:
+    """Give the environment that a picture is of, if it is of one."""
+    return next((env for env in book.results.envs if name.endswith(f"-{env}")), "")
+
+
+def embed(book: Book, name: str, stem: Path) -> str:
+    """Embed a picture as an image of its own, so that the ids of two SVGs cannot clash; the smaller of its files."""
+    title, look, _ = CAPTIONS.get(kind(name), (name, "", ""))
+    files = {suffix: stem.with_name(f"{stem.name}.{suffix}").read_bytes() for suffix in TYPES}
+    suffix = min(files, key=lambda suffix: len(files[suffix]))
+    env = env_of(book, name)
+    words = f"{title}{', ' * bool(env)}{env}"
+    content = base64.b64encode(files[suffix]).decode()
+    image = attributes(src=f"data:{TYPES[suffix]};base64,{content}", alt=f"{words}. {look}".strip())
+    caption = f"<figcaption>{escape(words)}</figcaption>" if env else ""
+    return f"<figure class='picture{' wide' * (not env)}'{attributes(data_env=env)}><img{image}>{caption}</figure>"

@@ -1,0 +1,195 @@
+"""The tables of numbers, each linked to the runs it comes from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from html import escape
+
+from sparc import stats
+from sparc.report.answer import pair_name
+from sparc.report.book import Book
+from sparc.report.text import MISSING, REGIONS, attributes, count, number
+from sparc.results import Array
+
+STAR = "★ "
+EMPTY = f"<td class='edge gap'>{MISSING}</td>"
+
+
+def numbers(book: Book) -> str:
+    """Write all tables of numbers."""
+    return means(book, "ood") + means(book, "ind") + middles(book) + probabilities(book)
+
+
+def means(book: Book, region: str) -> str:
+    """Tabulate mean returns ± s.e.m. over seeds, beside the paper's where there are some."""
+    reference = book.manifest.get("reference") or {}
+    paper = {env: values for env, values in reference.get(region, {}).items() if env in book.results.envs}
+    best = {
+        env: winner(book, {key: s.mean for key, s in row_of(book, env, region).items()}) for env in book.results.envs
+    }
+    best_paper = {env: winner(book, {k: v[0] for k, v in values.items()}) for env, values in paper.items()}
+    rows = []
+    for key in book.names:
+        cells = ""
+        for env in book.results.envs:
+            cells += mean_cell(book, env, key, region, key == best[env])
+            if env in paper:
+                cells += paper_cell(paper[env].get(key), book.digits[env], key == best_paper[env])
+        rows.append(row(book, key, cells))
+    envs = {env: ["here", "paper"] if env in paper else ["here"] for env in book.results.envs}
+    note = f"Here: {budget(book)}. "
+    if paper:
+        updates = f", {count(reference['updates'])} updates" if reference.get("updates") else ""
+        title = reference["title"][:1].upper() + reference["title"][1:]
+        note += f"{title}{updates}: for orientation, with other code and library versions. "
+    note += f"{STAR}Highest mean among the contenders; that alone does not say how sure it is."
+    if any(s.seeds == 1 for env in book.results.envs for s in row_of(book, env, region).values()):
+        note += " n = 1: one seed only, so that no spread over seeds is known."
+    if any(book.warning(env, key) for env in book.results.envs for key in book.names):
+        note += " ⚠ Fewer seeds than planned: the average is over those that are there."
+    return table(f"Mean return {REGIONS[region]} ({region.upper()}) ± s.e.m. over seeds", envs, rows, note)
+
+
+def budget(book: Book) -> str:
+    """Say how long the runs trained, and which of them longer or shorter than the suite says."""
+    usual = book.manifest["updates"]
+    own = {book.names[key]: {m["config"].get("updates", usual) for m in book.of(key)} for key in book.names}
+    others = [f"{name} {count(max(updates))}" for name, updates in own.items() if updates != {usual}]
+    return f"{count(usual)} updates" + (f" ({', '.join(others)})" if others else "")
+
+
+def row_of(book: Book, env: str, region: str) -> dict[str, stats.Summary]:
+    """Give the summaries of all labels with results."""
+    return {key: book.summaries[env, key, region] for key in book.names if (env, key, region) in book.summaries}
+
+
+def mean_cell(book: Book, env: str, key: str, region: str, best: bool) -> str:
+    """Write a mean with its spread and, where seeds are missing, that they are."""
+    summary = book.summaries.get((env, key, region))
+    if summary is None:
+        return f"<td class='edge gap'>{escape(book.gap(env, key))}</td>"
+    decimals = book.digits[env]
+    spread = f" ± {number(summary.sem, decimals)}" if math.isfinite(summary.sem) else f" (n = {summary.seeds})"
+    text = book.source(number(summary.mean, decimals) + spread, env, key)
+    return f"<td class='edge{' best' * best}'>{STAR * best}{text}{lacking(book, env, key)}</td>"
+
+
+def lacking(book: Book, env: str, key: str) -> str:
+    """Mark a number that lacks seeds."""
+    text = book.warning(env, key)
+    return f"<span class='sub warn'>{text}</span>" if text else ""
+
+
+def paper_cell(value: list[float] | None, decimals: int, best: bool) -> str:
+    """Write the paper's mean and s.e.m."""
+    if value is None:
+        return f"<td class='paper'>{MISSING}</td>"
+    text = " ± ".join(number(part, decimals) for part in value)
+    return f"<td class='paper{' best' * best}'>{STAR * best}{text}</td>"
+
+
+def winner(book: Book, values: Mapping[str, float]) -> str | None:
+    """Give the contender with the highest value, if there is more than one."""
+    contenders = {key: values[key] for key in book.names if key in values and not book.is_reference(key)}
+    return max(contenders, key=lambda key: contenders[key]) if len(contenders) > 1 else None
+
+
+def middles(book: Book) -> str:
+    """Tabulate interquartile means with intervals."""
+    places = [(env, region) for env in book.results.envs for region in book.regions(env)]
+    best = {place: winner(book, {key: s.iqm.value for key, s in row_of(book, *place).items()}) for place in places}
+    rows = []
+    for key in book.names:
+        cells = ""
+        for env, region in places:
+            summary = book.summaries.get((env, key, region))
+            if summary is None:
+                cells += EMPTY
+                continue
+            top, decimals = key == best[env, region], book.digits[env]
+            value, low, high = (number(part, decimals) for part in summary.iqm)
+            interval = f"{low} to {high}" if math.isfinite(summary.iqm.low) else f"n = {summary.seeds}"
+            cells += (
+                f"<td class='edge{' best' * top}'>{STAR * top}{book.source(value, env, key)}"
+                f"<span class='sub'>{interval}</span>{lacking(book, env, key)}</td>"
+            )
+        rows.append(row(book, key, cells))
+    heads = {env: [region.upper() for region in book.regions(env)] for env in book.results.envs}
+    note = "Below: 95 % interval, from three seeds on. The mean of the middle half of all runs and cells."
+    return table("Interquartile mean (IQM) over seeds and cells", heads, rows, note)
+
+
+def probabilities(book: Book) -> str:
+    """Tabulate the probability that a run of the first method of a pair beats one of the second, OOD."""
+    if not book.pairs:
+        return ""
+    rows = []
+    for a, b in book.pairs:
+        cells, ours, theirs = "", list[Array](), list[Array]()
+        for env, part in book.results.envs.items():
+            found = book.comparisons.get((env, a, b, "ood"))
+            if found is None:
+                cells += EMPTY
+                continue
+            ours.append(part.matrix(a, "ood").mean(axis=1))
+            theirs.append(part.matrix(b, "ood").mean(axis=1))
+            warn = " warn" if book.warning(env, a) or book.warning(env, b) else ""
+            seeds = f"{found.x_seeds} × {found.y_seeds} pairs of runs{' ⚠' if warn else ''}"
+            cells += chance(book, found.probability, env, a, b, f"<span class='sub{warn}'>{seeds}</span>")
+        if len(book.results.envs) > 1:
+            cells += overall(book, a, b, ours, theirs)
+        rows.append(f"<tr><th scope='row'>{escape(pair_name(book, a, b, 'over'))}</th>{cells}</tr>")
+    heads = {env: list[str]() for env in book.results.envs}
+    heads |= {"All, weighted equally": []} if len(heads) > 1 else {}
+    note = (
+        "How often a run of the first method has a higher mean return than one of the second; 0.5 is no difference. "
+        "Below: 95 % interval, from three seeds on."
+    )
+    return table("Probability of improvement out of distribution", heads, rows, note)
+
+
+def overall(book: Book, a: str, b: str, ours: list[Array], theirs: list[Array]) -> str:
+    """Average the probability of improvement over the environments with results of both."""
+    if not ours:
+        return EMPTY
+    half, total = len(ours), len(book.results.envs)
+    ends = stats.interval(
+        [*ours, *theirs], lambda runs: stats.probability_of_improvement(runs[:half], runs[half:])
+    )  # fmt: skip
+    estimate = stats.Estimate(stats.probability_of_improvement(ours, theirs), *ends)
+    note = f"<span class='sub warn'>{half} of {total} environments ⚠</span>" if half < total else ""
+    return chance(book, estimate, "", a, b, note)
+
+
+def chance(book: Book, estimate: stats.Estimate, env: str, a: str, b: str, note: str) -> str:
+    """Write a probability with its interval."""
+    value, low, high = (number(part, 2) for part in estimate)
+    interval = f"{low} to {high}" if math.isfinite(estimate.low) else "too few seeds for an interval"
+    return f"<td class='edge'>{book.source(value, env, a, b)}<span class='sub'>{interval}</span>{note}</td>"
+
+
+def row(book: Book, key: str, cells: str) -> str:
+    """Write a method's row."""
+    reference = book.is_reference(key)
+    name = escape(book.names[key]) + " <small>(a reference)</small>" * reference
+    return f"<tr{' class=reference' * reference}><th scope='row'>{name}</th>{cells}</tr>"
+
+
+def table(title: str, heads: Mapping[str, list[str]], rows: list[str], note: str) -> str:
+    """Write a table that scrolls in its own box; `heads` are the columns with those below them."""
+    deep = any(heads.values())
+    above = "".join(
+        f"<th scope='col{'group' * deep}' class='edge' colspan='{len(below) or 1}'>{escape(name)}</th>"
+        for name, below in heads.items()
+    )
+    subheads = "".join(
+        f"<th scope='col'{' class=edge' if index == 0 or name != 'paper' else ''}>{name}</th>"
+        for below in heads.values()
+        for index, name in enumerate(below)
+    )
+    return (
+        f"<h3>{escape(title)}</h3><div class='box' tabindex='0' role='region'{attributes(aria_label=title)}>"
+        f"<table><thead><tr><td{' rowspan=2' * deep}></td>{above}</tr>{f'<tr>{subheads}</tr>' * deep}</thead>"
+        f"<tbody>{''.join(rows)}</tbody></table></div><p class='quiet'>{escape(note)}</p>"
+    )

@@ -1,0 +1,350 @@
+"""The pictures of a suite. What has no results, or fewer seeds than the rest, is named in every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sparc.adaptation_figures import adaptation, latent_map
+from sparc.figures import (
+    ALARM,
+    FADED,
+    GREY,
+    WIDTH,
+    Cells,
+    add_note,
+    add_title,
+    colour_scale,
+    difference_scale,
+    draw_gap,
+    draw_line,
+    draw_panels,
+    grouped,
+    new_figure,
+    plus_minus,
+    save,
+    style,
+    thousands,
+    with_looks,
+)
+from sparc.gaps import count, gaps, labels_in, means_over, seeds, why_missing
+from sparc.results import Array, EnvResults, Results
+from sparc.stats import cell_table, mean_sem, share_of_cells
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+PROTAGONIST = "sparc"
+PAPER = "0.6"  # grey
+
+
+# Maps
+
+
+@with_looks
+def heatmaps(results: Results, env: str) -> Figure:
+    """Draw the mean returns over the seeds, a panel per label, all on one colour scale; IND inside the dashed box."""
+    part, names = results.envs[env], labels_in(results, env)
+    figure, panels = map_panels(len(names), 3)
+    cells: list[Cells | str] = []
+    for panel, name in zip(panels.flat, names, strict=False):
+        title = f"{name} ({seeds(results, env, name)})"
+        if part.returns.get(name):
+            cells.append((part.contexts, part.ind, part.matrix(name).mean(axis=0)))
+            means = [f"{region.upper()} {plus_minus(*mean_sem(runs(part, name, region)))}" for region in regions(part)]
+            title = "\n".join([title, *means])
+        else:
+            cells.append(why_missing(results, env, name))
+        panel.set_title(title)
+    values = [cell[2] for cell in cells if not isinstance(cell, str)]
+    draw_panels(figure, panels, part.space, cells, colour_scale(np.concatenate(values or [np.zeros(1)])))
+    outer(panels, len(names))
+    add_title(figure, f"{env}: mean return over the seeds (± s.e.m.)")
+    add_note(figure, gaps(results, env, "returns", names))
+    return figure
+
+
+@with_looks
+def difference(results: Results, env: str, rival: str, label: str = PROTAGONIST) -> Figure | None:
+    """Draw where a label is better (green) or worse (purple) than a rival; None without results of both."""
+    return draw_differences(results, env, [rival], label)
+
+
+@with_looks
+def differences(results: Results, env: str, label: str = PROTAGONIST) -> Figure | None:
+    """Draw the difference from every rival, side by side on one scale; None without results to compare."""
+    return draw_differences(results, env, [name for name in labels_in(results, env) if name != label], label)
+
+
+def draw_differences(results: Results, env: str, rivals: Sequence[str], label: str) -> Figure | None:
+    """Draw a panel per rival: the difference of the means over the seeds."""
+    part = results.envs[env]
+    if not part.returns.get(label) or not any(part.returns.get(rival) for rival in rivals):
+        return None
+    figure, panels = map_panels(len(rivals), 4)
+    cells: list[Cells | str] = []
+    for panel, rival in zip(panels.flat, rivals, strict=False):
+        title = f"{label} − {rival}\n{seeds(results, env, label)} and {seeds(results, env, rival)[4:]}"
+        if part.returns.get(rival):
+            values = part.matrix(label).mean(axis=0) - part.matrix(rival).mean(axis=0)
+            cells.append((part.contexts, part.ind, values))
+            shares = (
+                f"{region.upper()} {share_of_cells(part.matrix(label, region), part.matrix(rival, region)):.0%}"
+                for region in regions(part)
+            )
+            title += f"\n{', '.join(shares)}"
+        else:
+            cells.append(why_missing(results, env, rival))
+        panel.set_title(title)
+    values = np.concatenate([cell[2] for cell in cells if not isinstance(cell, str)])
+    image = draw_panels(figure, panels, part.space, cells, difference_scale(values, "difference in return"))
+    outer(panels, len(rivals))
+    where = "green" if image is not None else "above zero"
+    add_title(figure, f"{env}: {where} where {label} is better, and the share of such cells")
+    add_note(figure, gaps(results, env, "returns", [label, *rivals]))
+    return figure
+
+
+def map_panels(number: int, most: int) -> tuple[Figure, Any]:
+    """Make about square panels, at most so many in a row."""
+    columns = min(number, most)
+    rows = -(-number // columns)
+    width = min(WIDTH, 2.6 * columns + 1.0)
+    return new_figure(rows, columns, rows * ((width - 1.0) / columns + 0.45) + 0.3, width)
+
+
+def outer(panels: Any, number: int) -> None:
+    """Name the axes, which all panels share, only at the left and where there is no panel below."""
+    columns = panels.shape[1]
+    for index, panel in enumerate(panels.flat[:number]):
+        if index % columns and panel.get_ylabel():
+            panel.set_ylabel("")
+            panel.tick_params(labelleft=False)
+        if index + columns < number:
+            panel.set_xlabel("")
+            panel.tick_params(labelbottom=False)
+
+
+# Curves
+
+
+@with_looks
+def learning_curves(results: Results) -> Figure:
+    """Draw the IND return during training, a panel per environment: the mean over the seeds ± s.e.m."""
+    figure, panels = env_panels(results, 2.3)
+    for panel, (env, part) in zip(panels.flat, results.envs.items(), strict=False):
+        for name in labels_in(results, env):
+            if part.curves.get(name):
+                draw_learning(panel, results, env, name)
+        if not part.curves:
+            draw_gap(panel, "no results")
+        else:
+            panel.xaxis.set_major_formatter(thousands)
+            panel.yaxis.set_major_formatter(grouped)
+            panel.set(xlabel="updates", ylabel="IND return" if panel is panels[0, 0] else "")
+        panel.set_title(env)
+    add_title(figure, f"IND return during training: {means_over(results, results.envs, 'curves', results.labels)}")
+    lines = [line for env in results.envs for line in gaps(results, env, "curves", results.labels)]
+    add_note(figure, lines, label_handles(results, "curves"))
+    return figure
+
+
+def draw_learning(panel: Axes, results: Results, env: str, name: str) -> None:
+    """Draw one label's curve over the updates at which all its seeds were evaluated."""
+    curves = list(results.envs[env].curves[name].values())
+    shared = curves[0].updates
+    for curve in curves[1:]:
+        shared = np.intersect1d(shared, curve.updates)
+    look = style(name, results.labels)
+    for curve in curves:
+        if len(curve.updates) > len(shared):  # what the mean leaves out
+            panel.plot(curve.updates, curve.returns, color=look.colour, lw=0.5, alpha=FADED)
+    if not len(shared):
+        return
+    mean, sem = cell_table([curve.returns[np.isin(curve.updates, shared)] for curve in curves])
+    marks = {"marker": look.marker, "ms": 3.5, "markevery": (results.labels.index(name) % 3, max(1, len(shared) // 7))}
+    draw_line(panel, look, shared, mean, sem, **marks)
+    config: dict[str, Any] = next((m["config"] for m in results.members(env, name) if m["config"]), {})
+    second = config.get("expert_updates") or results.manifest["updates"]
+    if shared[-1] > second:
+        panel.axvline(second, color=look.colour, lw=0.8, ls=":", zorder=1)
+        foot: dict[str, Any] = {"va": "bottom", "transform": panel.get_xaxis_transform()}
+        panel.text(second, 0.02, f" {name}:\n phase 2", color=look.colour, fontsize=6.5, **foot)
+
+
+@with_looks
+def history_length(results: Results) -> Figure | None:
+    """Draw the OOD return over the length H of the history, a panel per environment; None if there is but one H."""
+    lengths = {name: length for name in results.labels if (length := history_of(results, name)) is not None}
+    methods: dict[str, list[str]] = {}
+    for name in sorted(lengths, key=lambda name: lengths[name]):
+        methods.setdefault(name.split()[0], []).append(name)
+    methods = {method: names for method, names in methods.items() if len({lengths[name] for name in names}) > 1}
+    if not methods:
+        return None
+    varied = [name for names in methods.values() for name in names]
+    ticks = sorted({lengths[name] for name in varied})
+    figure, panels = env_panels(results, 2.3)
+    for panel, env in zip(panels.flat, results.envs, strict=False):
+        for method, names in methods.items():
+            draw_lengths(panel, results, env, method, {name: lengths[name] for name in names})
+        panel.set_xscale("log")
+        panel.set_xticks(ticks, [str(tick) for tick in ticks])
+        panel.set_xlim(ticks[0] / 1.4, ticks[-1] * 1.4)
+        panel.minorticks_off()
+        panel.yaxis.set_major_formatter(grouped)
+        panel.set(title=env, xlabel="history length H [steps]", ylabel="OOD return" if panel is panels[0, 0] else "")
+    means = means_over(results, results.envs, "returns", varied)
+    add_title(figure, f"OOD return of {', '.join(methods)} by history length: {means} (small dots)")
+    add_note(figure, [line for env in results.envs for line in gaps(results, env, "returns", varied)])
+    return figure
+
+
+def draw_lengths(panel: Axes, results: Results, env: str, method: str, lengths: Mapping[str, int]) -> None:
+    """Draw the OOD returns of a method's labels over their history lengths, and where there are none."""
+    part, look = results.envs[env], style(method, [*results.labels, method])
+    points = []
+    for name, length in lengths.items():
+        if part.returns.get(name) and (~part.ind).any():
+            own = runs(part, name, "ood")
+            points.append((length, *mean_sem(own)))
+            panel.plot([length] * len(own), own, ls="", marker=".", ms=5, color=look.colour, alpha=0.4)
+        elif results.members(env, name):
+            middle: dict[str, Any] = {"ha": "center", "va": "center", "transform": panel.get_xaxis_transform()}
+            panel.text(length, 0.5, "no results", rotation=90, color=ALARM, fontsize=7, **middle)
+    if points:
+        x, mean, sem = np.array(points, np.float64).T
+        line: dict[str, Any] = {"color": look.colour, "marker": look.marker, "ls": look.dash, "lw": 1.2}
+        panel.errorbar(x, mean, sem, ms=5, capsize=3, **line)
+
+
+def history_of(results: Results, name: str) -> int | None:
+    """Find the history length of a label's runs, if the manifest knows it."""
+    found = (m["config"].get("history_length") for env in results.envs for m in results.members(env, name))
+    return next((length for length in found if length is not None), None)
+
+
+# Summary
+
+
+@with_looks
+def summary_figure(results: Results) -> Figure:
+    """Draw OOD (full) and IND (open) return of every label with s.e.m., and the paper's values where there are some."""
+    from matplotlib.lines import Line2D
+
+    reference = results.manifest["reference"] or {"title": "", "ood": {}}
+    names = results.labels
+    figure, panels = env_panels(results, 0.34 * len(names) + 0.5)
+    for panel, env in zip(panels.flat, results.envs, strict=False):
+        for place, name in enumerate(names):
+            draw_row(panel, results, env, name, place, reference["ood"].get(env, {}).get(name))
+            panel.axhline(place + 0.5, color="0.85", lw=0.6, zorder=0)
+        panel.set_ylim(len(names) - 0.5, -0.5)
+        first = panel.get_subplotspec().colspan.start == 0
+        panel.set_yticks(range(len(names)), names if first else [""] * len(names), fontsize=8)
+        for text, name in zip(panel.get_yticklabels(), names, strict=True):
+            text.set_fontweight("bold" if name == PROTAGONIST else "normal")
+        panel.tick_params(axis="y", length=0)
+        panel.spines["left"].set_visible(False)
+        panel.xaxis.set_major_formatter(grouped)
+        panel.locator_params(axis="x", nbins=4)
+        panel.set(title=env, xlabel="return")
+    mark = partial(Line2D, [], [], ls="")
+    marks = [mark(color=GREY, marker="o", label="OOD return"),
+             mark(color=GREY, marker="o", mfc="white", label="IND return")]  # fmt: skip
+    if reference["ood"]:
+        marks.append(mark(color=PAPER, marker="D", ms=3.5, label=f"OOD return, {reference['title']}"))
+    budget, means = thousands(results.manifest["updates"]), means_over(results, results.envs, "returns", names)
+    add_title(figure, f"{results.manifest['title']}: {budget} updates, {means} (small dots)")
+    add_note(figure, [line for env in results.envs for line in gaps(results, env, "returns", names)], marks)
+    return figure
+
+
+def draw_row(panel: Axes, results: Results, env: str, name: str, place: int, paper: Sequence[float] | None) -> None:
+    """Draw one label's returns at its place: IND above OOD, the paper's OOD return below."""
+    part, look = results.envs[env], style(name, results.labels)
+    if paper is not None:
+        panel.errorbar(paper[0], place + 0.28, xerr=paper[1], color=PAPER, marker="D", ms=3.5, lw=1.0, zorder=1)
+    if not part.returns.get(name):
+        if results.members(env, name):
+            middle: dict[str, Any] = {"ha": "center", "va": "center", "transform": panel.get_yaxis_transform()}
+            panel.text(0.5, place, "no results", color=ALARM, fontsize=7, **middle)
+        return
+    for region, height, face in (("ind", place - 0.2, "white"), ("ood", place + 0.04, look.colour)):
+        if region in regions(part):
+            own = runs(part, name, region)
+            mean, sem = mean_sem(own)
+            panel.plot(own, [height] * len(own), ls="", marker=".", ms=3, color=look.colour, alpha=0.4)
+            looks: dict[str, Any] = {"color": look.colour, "mfc": face, "marker": look.marker, "ms": 5.5, "lw": 1.2}
+            panel.errorbar(mean, height, xerr=None if np.isnan(sem) else sem, zorder=3, **looks)
+
+
+# All of them
+
+
+def write_all(results: Results, folder: Path) -> dict[str, Path]:
+    """Write every figure that the results allow; give their stems by name; remove old ones of the others."""
+    draw: dict[str, Callable[[], Figure | None]] = {
+        "summary": partial(summary_figure, results),
+        "curves": partial(learning_curves, results),
+        "history-length": partial(history_length, results),
+    }
+    for env in results.envs:
+        draw[f"heatmaps-{env}"] = partial(heatmaps, results, env)
+        draw[f"difference-{env}"] = partial(differences, results, env)
+        draw[f"adaptation-{env}"] = partial(adaptation, results, env)
+        draw[f"latents-{env}"] = partial(latent_map, results, env)
+    stems = {}
+    for name, make in draw.items():
+        figure = make()
+        if figure is not None:
+            save(figure, folder / name)
+            stems[name] = folder / name
+        else:
+            for kind in ("png", "svg"):
+                (folder / f"{name}.{kind}").unlink(missing_ok=True)
+    return stems
+
+
+# Parts
+
+
+def regions(part: EnvResults) -> list[str]:
+    """Give the regions that have cells."""
+    return [name for name, cells in (("ood", ~part.ind), ("ind", part.ind)) if cells.any()]
+
+
+def runs(part: EnvResults, name: str, region: str) -> Array:
+    """Give the mean return of each of a label's seeds over the cells of a region, (n,)."""
+    return part.matrix(name, region).mean(axis=1)
+
+
+def env_panels(results: Results, height: float) -> tuple[Figure, Any]:
+    """Make a panel per environment, three in a row, below them room for a legend."""
+    columns = min(len(results.envs), 3)
+    rows = -(-len(results.envs) // columns)
+    figure, panels = new_figure(rows, columns, rows * height + 0.9, WIDTH if columns > 1 else WIDTH * 0.6)
+    for panel in panels.flat[len(results.envs) :]:
+        panel.axis("off")
+    return figure, panels
+
+
+def label_handles(results: Results, kind: str) -> list[Line2D]:
+    """Make a legend of every label with its number of seeds, also of those without results."""
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for name in results.labels:
+        look = style(name, results.labels)
+        numbers = [count(results, env, kind, name) for env in results.envs if results.members(env, name)]
+        low, high = min(numbers), max(numbers)
+        text = "no results" if not high else f"n = {low}" if low == high else f"n = {low} to {high}"
+        line: dict[str, Any] = {"color": look.colour, "ls": look.dash, "lw": look.width, "marker": look.marker}
+        handles.append(Line2D([], [], ms=3.5, label=f"{name} ({text})", **line))
+    return handles
