@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GAIT = 25  # steps: a moving average over several strides, with which the reward goes up and down
+WINDOW_SHARE = 20  # but no more than this part of what is shown: short episodes have short strides
 MOST_MARKS = 300  # contexts whose encodings a figure shows, in all its rows: more cannot be told apart
 
 
@@ -44,16 +45,18 @@ def adaptation(results: Results, env: str) -> Figure | None:
     if not any(part.traces.values()):
         return None
     names = labels_in(results, env)
+    shown = max(len(np.unique(trace.step)) for seeds in part.traces.values() for trace in seeds.values())
+    gait = max(min(GAIT, shown // WINDOW_SHARE), 1)
     figure, panels = new_figure(2, 2, 4.8, sharex=True, sharey="row")
     for column, region in enumerate(("ind", "ood")):
-        for row, (quantity, smooth) in enumerate((("distance", 1), ("reward", GAIT))):
+        for row, (quantity, smooth) in enumerate((("distance", 1), ("reward", gait))):
             panel = panels[row, column]
             for name in names:
                 step, values, running = align(list(part.traces.get(name, {}).values()), region, quantity)
                 whole = np.isfinite(values).all(axis=0)  # up to where some episodes of every seed are running
                 if whole.any():
                     took = settling(step[whole], values[:, whole].mean(axis=0))
-                    text = f"{name}: {'unclear' if took is None else f'{took:.0f} steps'}"
+                    text = f"{name}: {'unclear' if took is None else f'{took:.0f} steps' if took != 1 else '1 step'}"
                     draw_switch(panel, style(name, results.labels), step, values, running, smooth, text)
             if panel.lines:
                 place: dict[str, Any] = {"loc": "upper right"}
@@ -65,7 +68,7 @@ def adaptation(results: Results, env: str) -> Figure | None:
             panel.axvline(0, color=GREY, lw=0.8, zorder=0)
     panels[0, 0].set(title="to contexts in distribution", ylabel="distance of φ(h) from ψ(c)", ylim=(0, None))
     panels[0, 1].set(title="to contexts out of distribution")
-    panels[1, 0].set(xlabel="steps since the switch", ylabel=f"reward per step (mean of {GAIT})")
+    panels[1, 0].set(xlabel="steps since the switch", ylabel=f"reward per step (mean of {gait})")
     panels[1, 1].set(xlabel="steps since the switch")
     add_title(figure, f"{env}: the context switches in mid-episode ({means_over(results, [env], 'traces', names)})")
     notes = gaps(results, env, "traces", names)
