@@ -19,6 +19,7 @@ from sparc.adaptation import adapt_run
 from sparc.errors import UserError
 from sparc.evaluation import evaluate_run, stem_of
 from sparc.gather import gather, train_seconds
+from sparc.results import read
 from sparc.runner import Runner, Standing, duration, finished, remaining_seconds, survey
 from sparc.runs import Run, usable_cores
 from sparc.suites import Suite, planned, read_suite
@@ -96,8 +97,16 @@ def test_a_suite_runs_reports_a_failure_and_goes_on(
     assert "2 done" in again.stdout and "sparc suite report" in again.stdout
     machine = Run.open(broken).manifest()["sessions"][-1]["machine"]
     assert machine["cores"] == 1  # one thread each, so that the results do not depend on the machine's cores
-    results = gather(planned("own", folder), folder)
-    assert [member["state"] for member in results.manifest["members"]] == ["done", "done"]
+    report = sparc_cli("suite", "report", path, "--out", tmp_path / "out")
+    assert report.returncode == 0, report.stderr
+    names = {file.name for file in (tmp_path / "out").iterdir()}
+    assert {"manifest.json", "report.html", "figures", "cells-DriftingBoat-v0.csv"} <= names
+    assert "no results" not in report.stdout  # nothing is missing
+    for kind in ("summary", "heatmaps-DriftingBoat-v0", "adaptation-DriftingBoat-v0", "latents-DriftingBoat-v0"):
+        assert (tmp_path / "out" / "figures" / f"{kind}.png").exists(), kind
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert str(tmp_path) not in page
+    assert read(tmp_path / "out").manifest["members"] == gather(planned("own", folder), folder).manifest["members"]
 
 
 def test_a_killed_suite_leaves_no_process_and_goes_on_bit_for_bit(

@@ -149,12 +149,15 @@ def suite_status(parsed: argparse.Namespace) -> int:
 def suite_report(parsed: argparse.Namespace) -> int:
     """`sparc suite report`."""
     from sparc import results
+    from sparc.display import step_bar
     from sparc.gather import gather
     from sparc.suites import folder_of, planned
 
     folder = folder_of(parsed.suite, parsed.run_dir)
     out = parsed.out or folder / "report"
-    results.write(gather(planned(parsed.suite, folder), folder), out)
+    with step_bar("reading", "runs") as progress:
+        found = gather(planned(parsed.suite, folder), folder, progress)
+    results.write(found, out)
     return draw(out)
 
 
@@ -166,12 +169,15 @@ def report(parsed: argparse.Namespace) -> int:
 def draw(folder: Path) -> int:
     """Draw the figures and the page from a folder's tables."""
     from sparc import results
+    from sparc.display import step_bar
     from sparc.report import write_report
     from sparc.suite_figures import write_all
 
     found = results.read(folder)
     page = folder / "report.html"
-    write_report(found, page, write_all(found, folder / "figures"))
+    with step_bar("drawing", "figures") as progress:
+        figures = write_all(found, folder / "figures", progress)
+    write_report(found, page, figures)
     gaps = [member for member in found.manifest["members"] if member["state"] != "done"]
     if gaps:
         print(f"{len(gaps)} of {len(found.manifest['members'])} runs have no results yet; the page marks them")

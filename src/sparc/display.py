@@ -98,14 +98,14 @@ class TrainingBar:
 
 
 @contextmanager
-def step_bar(title: str) -> Iterator[ProgressCall]:
-    """Show how many of an episode's steps are done."""
+def step_bar(title: str, unit: str = "steps") -> Iterator[ProgressCall]:
+    """Show how many of an episode's steps, or of other things, are done."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("steps"),
+        TextColumn(unit),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:

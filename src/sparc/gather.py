@@ -12,16 +12,20 @@ import numpy as np
 from sparc.adaptation import latents_path, read_latents, read_trace, trace_path
 from sparc.envs import get_env
 from sparc.errors import SparcError, UserError
+from sparc.evaluation import ProgressCall
 from sparc.results import Curve, EnvResults, Results, label
 from sparc.runner import Standing, finished, survey
 from sparc.runs import Run
 from sparc.suites import Member, Suite
 
 
-def gather(suite: Suite, folder: Path) -> Results:
+def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> Results:
     """Read everything that the suite's members have produced."""
     envs, entries = dict[str, EnvResults](), list[dict[str, Any]]()
-    for member in suite.members():
+    members = suite.members()
+    for done, member in enumerate(members):
+        if progress:
+            progress(done, len(members))
         space = get_env(member.config.env).context_space
         contexts = space.grid(suite.grid)
         part = envs.setdefault(short(member), EnvResults(space, contexts, space.is_train(contexts)))

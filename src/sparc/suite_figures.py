@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
+    from sparc.evaluation import ProgressCall
+
 PROTAGONIST = "sparc"
 PAPER = "0.6"  # grey
 
@@ -288,7 +290,7 @@ def draw_row(panel: Axes, results: Results, env: str, name: str, place: int, pap
 # All of them
 
 
-def write_all(results: Results, folder: Path) -> dict[str, Path]:
+def write_all(results: Results, folder: Path, progress: ProgressCall | None = None) -> dict[str, Path]:
     """Write every figure that the results allow; give their stems by name; remove old ones of the others."""
     draw: dict[str, Callable[[], Figure | None]] = {
         "summary": partial(summary_figure, results),
@@ -301,7 +303,9 @@ def write_all(results: Results, folder: Path) -> dict[str, Path]:
         draw[f"adaptation-{env}"] = partial(adaptation, results, env)
         draw[f"latents-{env}"] = partial(latent_map, results, env)
     stems = {}
-    for name, make in draw.items():
+    for done, (name, make) in enumerate(draw.items()):
+        if progress:
+            progress(done, len(draw))
         figure = make()
         if figure is not None:
             save(figure, folder / name)
