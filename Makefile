@@ -17,6 +17,9 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2
 
 # A browser for the report page, and OpenGL without a screen for videos.
 DEBIAN := chromium chromium-driver libegl1 libgl1-mesa-dri
+# Without a network, give up soon: its timeouts are per file, so the lists get one for all; without them, no packages.
+APT := apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20
+APT_UPDATE := timeout 60 $(APT) -o APT::Update::Error-Mode=any update
 
 .PHONY: setup demo lint system test lock clean
 
@@ -33,7 +36,7 @@ lint: setup
 test: lint system
 	$(TEST_ENV) $(BIN)/pytest -n $(JOBS)
 
-# Never fails: without these packages the tests that need them are skipped, and say so.
+# Never fails: without these packages the tests that need them are skipped, and say so (in CI they fail, see .ci/run).
 system:
 	@missing=; \
 	for package in $(DEBIAN); do dpkg -s $$package >/dev/null 2>&1 || missing="$$missing $$package"; done; \
@@ -44,8 +47,8 @@ system:
 	else root=none; fi; \
 	if test "$$root" != none; then \
 		echo "Installing$$missing"; \
-		{ $$root apt-get update -qq && $$root env DEBIAN_FRONTEND=noninteractive \
-			apt-get install -y -qq --no-install-recommends $$missing; } >/dev/null && exit 0; \
+		{ $$root $(APT_UPDATE) && $$root env DEBIAN_FRONTEND=noninteractive \
+			$(APT) install -y --no-install-recommends $$missing; } >/dev/null && exit 0; \
 	fi; \
 	echo "note: tests of the report page in a browser and of videos may be skipped; for all: apt-get install$$missing"
 

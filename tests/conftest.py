@@ -1,4 +1,4 @@
-"""What several tests share: a cache of compiled programs, a tiny configuration, and the real command line."""
+"""What several tests share: a cache of compiled programs, a tiny configuration, the real command line, and needs."""
 
 import os
 import subprocess
@@ -38,6 +38,13 @@ TINY = {
     "log_every": 20,
     "evaluate_every": 100,
 }
+
+
+def skip_or_fail(reason: str) -> None:
+    """Skip a test that the machine lacks something for; fail it where all tests are required, as in CI."""
+    if os.environ.get("SPARC_REQUIRE_ALL"):
+        pytest.fail(f"{reason} (required: SPARC_REQUIRE_ALL is set)", pytrace=False)
+    pytest.skip(reason)
 
 
 def pytest_configure(config: pytest.Config) -> None:

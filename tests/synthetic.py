@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from sparc.envs import get_env
-from sparc.results import Curve, EnvResults, Latents, Results, Trace, label
+from sparc.results import EXPERT, Curve, EnvResults, Latents, Results, Trace, label
 
 ENVS = ("WindHalfCheetah-v5", "WindHopper-v5", "WindWalker2d-v5")
 METHODS = {"sparc": 1.0, "rma": 0.9, "only-obs": 0.6, "history-input": 0.85, "oracle": 1.1}  # level of the returns
 ADAPTERS = ("sparc", "rma")
-UPDATES = 300_000
+UPDATES, EXPERT_UPDATES = 300_000, 220_000
 
 
 def make_results(
@@ -42,7 +42,10 @@ def make_results(
                     fill(part.returns, name, seed, level * 4000 * (1.4 - 0.5 * distance) + noise)
                     updates = np.arange(1, 31) * 10_000.0
                     curve = level * 4000 * (1 - np.exp(-updates / 80_000)) + rng.normal(0, 120, 30)
-                    fill(part.curves, name, seed, Curve(updates, curve))
+                    phase = (
+                        np.where(updates <= EXPERT_UPDATES, EXPERT, "adapter") if method == "rma" else ["train"] * 30
+                    )
+                    fill(part.curves, name, seed, Curve(updates, curve, np.array(phase)))
                     fill(part.traces, name, seed, trace(method, level, rng))
                     if method in ADAPTERS:
                         psi = (contexts - space.centre) / space.half_range
@@ -50,12 +53,13 @@ def make_results(
         parts[env] = part
     manifest: dict[str, Any] = {
         "suite": "made", "title": "Made-up numbers", "about": "For tests.", "updates": UPDATES,
-        "paper_updates": 3_000_000, "grid": grid, "episodes": 1, "made": "2026-01-01T00:00:00+00:00",
+        "grid": grid, "episodes": 1, "made": "2026-01-01T00:00:00+00:00",
         "contexts": {env: get_env(env).context_space.to_dict() for env in envs},
         "reference": {
-            "title": "paper, 3 M updates, 5 seeds",
+            "title": "paper, 5 seeds", "updates": 3_000_000,
             "ood": {env: {name: [4000 * level, 100.0] for name, level in METHODS.items()} for env in envs},
         },
+        "commands": [f"sparc suite run made --updates {UPDATES} --seeds 0 1 2", "sparc suite report made"],
         "members": members,
     }  # fmt: skip
     return Results(manifest, parts)

@@ -1,5 +1,7 @@
 """Adaptation: switches, what is measured around them against episodes without one, and settling times by hand."""
 
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,16 +23,16 @@ from sparc.adaptation import (
     latents,
     moving_average,
     principal_axes,
-    read_latents,
-    read_trace,
+    read_adaptation,
     settling,
     spread,
     switches,
     trace,
+    why_no_trace,
 )
 from sparc.config import make_config
 from sparc.contexts import Box, ContextSpace, Finite
-from sparc.envs import get_env
+from sparc.envs import all_envs, get_env
 from sparc.evaluation import evaluate
 from sparc.loading import load, load_with_psi, make_spec, wrap
 from sparc.methods.sparc import Sparc
@@ -438,60 +440,212 @@ def test_moving_average_by_hand() -> None:
 # Files
 
 
+def seal_of(run: Run, number: int) -> dict[str, Any]:
+    seal: dict[str, Any] = json.loads((run.evaluations / f"{number}-adaptation.json").read_text())
+    return seal
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_is_measured_and_read_again(runs: dict[str, Run], method: str) -> None:
-    run = runs[method]
+    run, adapter = runs[method], method in ADAPTERS
     number = run.choose("best")
     calls: list[tuple[int, int]] = []
-    adapt_run(run, number, 3, lambda *call: calls.append(call))
-    names = {file.name for file in run.evaluations.iterdir()}
-    assert names == {f"{number}-trace.csv"} | ({f"{number}-latents.csv"} if method in ADAPTERS else set())
-    assert calls == [(step, 100) for step in range(1, 101)] * (2 if method in ADAPTERS else 1)
+    run.evaluations.mkdir(exist_ok=True)
+    (run.evaluations / f"{number}-latents.csv").write_text("of another time\n")
+    assert adapt_run(run, number, 3, lambda *call: calls.append(call)) == ""
+    kinds = ["adaptation.json", "trace.csv", *(["latents.csv"] if adapter else [])]
+    assert {file.name for file in run.evaluations.iterdir()} == {f"{number}-{kind}" for kind in kinds}
+    assert seal_of(run, number) == {"grid": 3, "trace_rows": 200, "latents_rows": 9 if adapter else None, "note": ""}
+    assert calls == [(step, 100) for step in range(1, 101)] * (2 if adapter else 1)
     policy, psi = load_with_psi(run, number)
-    found, made = read_trace(run.evaluations / f"{number}-trace.csv"), trace(policy, psi, BOAT)
+    (found, found_latents), made = read_adaptation(run, number, 3), trace(policy, psi, BOAT)
     assert found.region.tolist() == made.region.tolist()
-    assert np.isnan(found.distance).all() == (method not in ADAPTERS)
+    assert np.isnan(found.distance).all() == (not adapter)
     for column in ("step", "reward", "distance", "rows"):
         np.testing.assert_allclose(getattr(found, column), getattr(made, column), rtol=1e-7)
-    if method in ADAPTERS:
-        path = run.evaluations / f"{number}-latents.csv"
-        header, first, *_, last = path.read_text().splitlines()
+    assert (found_latents is not None) == adapter
+    if found_latents is not None:
+        header, first, *_, last = (run.evaluations / f"{number}-latents.csv").read_text().splitlines()
         assert header == "x,y,region,psi_1,psi_2,phi_1,phi_2"
         assert first.startswith("-1,-1,ood,") and last.startswith("1,1,ood,")
         mapped = latents(policy, psi, BOAT, SPACE.grid(3))
         assert mapped is not None
-        np.testing.assert_allclose(read_latents(path).psi, mapped.psi, rtol=1e-7)
-        np.testing.assert_allclose(read_latents(path).phi, mapped.phi, rtol=1e-7)
+        np.testing.assert_allclose(found_latents.psi, mapped.psi, rtol=1e-7)
+        np.testing.assert_allclose(found_latents.phi, mapped.phi, rtol=1e-7)
 
 
-TRACE = "region,step,reward,distance,rows\nind,-1,0.5,,3\nood,0,0.25,0.125,2\n"
-LATENTS = "x,region,psi_1,psi_2,phi_1,phi_2\n0.5,ind,1,2,3,4\n"
+BY_HAND = {
+    "5-trace.csv": "region,step,reward,distance,rows\nind,-1,0.5,,3\nood,0,0.25,0.125,2\n",
+    "5-latents.csv": "x,region,psi_1,psi_2,phi_1,phi_2\n0.5,ind,1,2,3,4\n1.5,ood,1,2,3,4\n",
+    "5-adaptation.json": '{"grid": 2, "trace_rows": 2, "latents_rows": 2, "note": ""}\n',
+}
 
 
-def test_files_by_hand(tmp_path: Path) -> None:
-    (tmp_path / "trace.csv").write_text(TRACE)
-    found = read_trace(tmp_path / "trace.csv")
+@pytest.fixture
+def by_hand(tmp_path: Path) -> Run:
+    """A directory with nothing but a checkpoint's adaptation."""
+    run = Run(tmp_path / "run", make_config({"method": "sparc", "env": BOAT}))
+    run.evaluations.mkdir(parents=True)
+    for name, text in BY_HAND.items():
+        (run.evaluations / name).write_text(text)
+    return run
+
+
+def refused(run: Run, grid: int = 2) -> str:
+    """Read what is not whole; give the reason."""
+    remedy = f"`sparc evaluate RUN --adaptation --grid {grid} --checkpoint 5`."
+    with pytest.raises(sparc.UserError) as caught:
+        read_adaptation(run, 5, grid)
+    message = str(caught.value)
+    assert message.endswith(remedy) and "\n" not in message
+    assert str(run.path) not in message  # it ends up in tables that are shown to others
+    return message
+
+
+def test_files_by_hand(by_hand: Run) -> None:
+    found, mapped = read_adaptation(by_hand, 5, 2)
     assert found.region.tolist() == ["ind", "ood"] and found.step.tolist() == [-1.0, 0.0]
     assert np.isnan(found.distance[0]) and found.distance[1] == 0.125 and found.rows.tolist() == [3.0, 2.0]
-    (tmp_path / "latents.csv").write_text(LATENTS)
-    assert read_latents(tmp_path / "latents.csv").psi.tolist() == [[1.0, 2.0]]
-    assert read_latents(tmp_path / "latents.csv").phi.tolist() == [[3.0, 4.0]]
+    assert mapped is not None
+    assert mapped.psi.tolist() == [[1.0, 2.0]] * 2 and mapped.phi.tolist() == [[3.0, 4.0]] * 2
 
 
-@pytest.mark.parametrize(("read", "text"), [(read_trace, TRACE), (read_latents, LATENTS)])
-def test_files_that_are_not_whole_are_refused(tmp_path: Path, read: Callable[[Path], Any], text: str) -> None:
-    path = tmp_path / "half.csv"
-    with pytest.raises(sparc.UserError, match=r"half\.csv is missing: .*sparc evaluate"):
-        read(path)
-    whole = [len(line) for line in text.splitlines(keepends=True)]
-    ends = set(np.cumsum(whole).tolist())
-    for length in set(range(len(text))) - ends:
-        path.write_text(text[:length])
-        with pytest.raises(sparc.UserError, match=r"^[^\n]*half\.csv is damaged: [^\n]*$"):
-            read(path)
-    path.write_text(text.replace("2", "two"))
-    with pytest.raises(sparc.UserError, match="damaged"):
-        read(path)
+@pytest.mark.parametrize("name", BY_HAND)
+def test_files_that_are_not_whole_are_refused(by_hand: Run, name: str) -> None:
+    path, text = by_hand.evaluations / name, BY_HAND[name]
+    path.unlink()
+    assert f"({name}: No such file" in refused(by_hand)
+    for length in range(len(text) - (name.endswith("json"))):  # JSON can do without its last line break
+        path.write_text(text[:length])  # cut anywhere, between two lines as well
+        assert name in refused(by_hand)
+    path.write_bytes(b"\xff\x00" * 20)
+    assert name in refused(by_hand)
+    path.write_text("[]")
+    assert name in refused(by_hand)
+    path.write_text(text)
+    read_adaptation(by_hand, 5, 2)
+
+
+@pytest.mark.parametrize("name", ["5-trace.csv", "5-latents.csv"])
+def test_rows_that_were_not_written_are_refused(by_hand: Run, name: str) -> None:
+    path, text = by_hand.evaluations / name, BY_HAND[name]
+    path.write_text(text + text.splitlines()[-1] + "\n")
+    assert f"{name} has 3 rows instead of 2" in refused(by_hand)
+    path.write_text(text.replace(",2", ",two"))
+    assert f"{name} has a cell that is no number" in refused(by_hand)
+
+
+def test_another_grid_is_refused(by_hand: Run) -> None:
+    assert "it is of a grid of 2, not 21" in refused(by_hand, grid=21)
+
+
+def test_what_is_damaged_is_made_again_and_what_was_cut_off_has_no_seal(
+    runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = runs["sparc"]
+    adapt_run(run, 200, 2)
+    path = run.evaluations / "200-trace.csv"
+    whole = path.read_text()
+    path.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    with pytest.raises(sparc.UserError, match="199 rows instead of 200"):
+        read_adaptation(run, 200, 2)
+
+    def cut_off(path: Path, *_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(adaptation, "write_columns", cut_off)
+        adapt_run(run, 200, 2)
+    with pytest.raises(sparc.UserError, match=r"200-adaptation\.json: No such file"):
+        read_adaptation(run, 200, 2)
+    adapt_run(run, 200, 2)
+    assert path.read_text() == whole
+    read_adaptation(run, 200, 2)
+
+
+# Environments of others
+
+YOUR_OWN = Path(__file__).parents[1] / "docs" / "environments" / "your-own.md"
+RIGID = """
+import sparc
+from sparc.envs.boat import CURRENT, BoatVectorEnv
+from sparc.envs.contextual import ContextualVectorEnv
+
+class Rigid(BoatVectorEnv):
+    _switch = ContextualVectorEnv._switch
+
+sparc.register_env(
+    "Rigid-v0", context_space=CURRENT, make="sparc.envs.boat:make_boat", make_vector=Rigid, max_episode_steps=40
+)
+"""
+
+
+@pytest.fixture
+def measured(
+    tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str], tuple[Run, str]]:
+    """Train on the environment of someone's file and measure how the run adapts; all is forgotten afterwards."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("sparc.envs._entries", all_envs())
+    monkeypatch.setattr("gymnasium.envs.registration.registry", dict(gym.registry))
+
+    def measure(id: str, source: str) -> tuple[Run, str]:
+        monkeypatch.delitem(sys.modules, "theirs", raising=False)
+        (tmp_path / "theirs.py").write_text(source)
+        run = Run.open(sparc.train("sparc", f"theirs:{id}", run_dir=tmp_path / "run", updates=10, **tiny))
+        return run, adapt_run(run, 10, 3)
+
+    return measure
+
+
+def documented_class() -> str:
+    """Give the class that the documentation shows."""
+    found = re.search(r"```python\n# windy_point\.py\n(.*?)```", YOUR_OWN.read_text(), re.DOTALL)
+    assert found
+    return found[1]
+
+
+def test_the_class_of_the_documentation_has_a_trace(measured: Callable[[str, str], tuple[Run, str]]) -> None:
+    run, note = measured("WindyPoint-v0", documented_class())
+    assert note == seal_of(run, 10)["note"] == ""
+    found, mapped = read_adaptation(run, 10, 3)
+    assert len(found.step) == seal_of(run, 10)["trace_rows"] == 200
+    assert mapped is not None and len(mapped.psi) == 3
+
+
+@pytest.mark.parametrize("id", ["WindyPoint-v0", "Rigid-v0"])
+def test_what_cannot_be_switched_has_an_empty_trace_and_latents(
+    measured: Callable[[str, str], tuple[Run, str]], id: str
+) -> None:
+    without = re.sub(r"    def set_context\(.*\n.*\n", "", documented_class())
+    assert "set_context" not in without
+    run, note = measured(id, RIGID if id == "Rigid-v0" else without)
+    assert note == seal_of(run, 10)["note"]
+    assert re.match(r"\w+ cannot switch .* in mid-episode; .* (_switch|set_context)\(\w+\)$", note)
+    assert (run.evaluations / "10-trace.csv").read_text() == "region,step,reward,distance,rows\n"
+    found, mapped = read_adaptation(run, 10, 3)
+    assert found.region.shape == found.step.shape == found.rows.shape == (0,)
+    assert mapped is not None and np.isfinite(mapped.phi).all()
+    assert len(mapped.psi) == seal_of(run, 10)["latents_rows"] == len(get_env(run.config.env).context_space.grid(3))
+
+
+def test_a_single_context_and_episodes_that_end_at_once_are_reasons_too(
+    measured: Callable[[str, str], tuple[Run, str]],
+) -> None:
+    brief = documented_class().replace("False, False", "True, False").replace("_steps=100", "_steps=400")
+    run, note = measured("WindyPoint-v0", brief)
+    assert note == "all episodes ended long before their middle"
+    assert len(read_adaptation(run, 10, 3)[0].step) == 0
+    assert why_no_trace("Constant-v0", {}) == "there is only one context"
+    assert why_no_trace(BOAT, {}) == ""
+
+
+def test_a_switch_that_raises_is_a_failure_of_the_environment(
+    measured: Callable[[str, str], tuple[Run, str]],
+) -> None:
+    faulty = documented_class().replace("self.context = np.array(context)", "raise IndexError('out of wind')")
+    with pytest.raises(sparc.RunFailure, match=r"WindyPoint-v0 raised IndexError at step 50: out of wind"):
+        measured("WindyPoint-v0", faulty)
 
 
 def test_settling_needs_no_jax() -> None:

@@ -26,6 +26,10 @@ def trace(values: np.ndarray, first: int = -100, rows: np.ndarray | None = None)
     return Trace(np.repeat(["ind", "ood"], len(values)), *both)
 
 
+def part_of(whole: Trace, kept: np.ndarray) -> Trace:
+    return Trace(*(column[kept] for column in vars(whole).values()))
+
+
 def with_traces(*traces: Trace) -> Results:
     results = make_results((ENV,), methods={"sparc": 1.0}, seeds=tuple(range(len(traces))), grid=5)
     results.envs[ENV].traces["sparc"] = dict(enumerate(traces))
@@ -50,7 +54,7 @@ def test_the_mean_of_the_seeds_is_drawn_around_the_switch_with_its_settling_time
         (line,) = [line for line in panel.lines if line.get_color() == STYLES["rma"].colour]
         np.testing.assert_allclose(line.get_ydata(), mean)
         took = settling(np.arange(-100.0, 400.0), mean)
-        assert line.get_label() == f"rma: {took:.0f} steps"
+        assert line.get_label() == f"RMA: {took:.0f} steps"
         assert list(panel.lines[-1].get_xdata()) == [0, 0]  # the switch
     assert len(grid(results)[2].lines) == 6  # the reward of all five
 
@@ -91,13 +95,55 @@ def test_no_traces_no_figure_and_no_switch_to_a_region_a_gap(tmp_path: Path) -> 
     results.envs[ENV].traces.clear()
     assert adaptation(results, ENV) is None
     lone = trace(np.ones(300))
-    kept = lone.region == "ind"
-    lone = Trace(*(column[kept] for column in (lone.region, lone.step, lone.reward, lone.distance, lone.rows)))
-    figure = adaptation(with_traces(lone), ENV)
+    figure = adaptation(with_traces(part_of(lone, lone.region == "ind")), ENV)
     assert figure is not None
     assert [[text.get_text() for text in panel.texts] for panel in figure.axes] == [[], ["no results"]] * 2
     assert figure.get_suptitle().endswith("(one seed each)")
     save(figure, tmp_path / "figure")
+
+
+@pytest.mark.parametrize("ended", ["long before", "before"])  # of the second, some steps before the switch are known
+def test_a_seed_that_never_gets_to_a_switch_does_not_take_the_others_with_it(ended: str) -> None:
+    whole = trace(np.repeat([0.0, 1.0], [100, 200]))
+    kept = (whole.region == "ind") | ((whole.step < -50) & (ended == "before"))
+    results = with_traces(whole, part_of(trace(np.zeros(300)), kept))
+    figure = adaptation(results, ENV)
+    assert figure is not None
+    both, one = figure.axes[0], figure.axes[1]
+    assert both.lines[0].get_ydata()[-1] == 0.5 and one.lines[0].get_ydata()[-1] == 1.0
+    assert len(one.lines[0].get_xdata()) == 300 and one.lines[0].get_alpha() is None
+    assert figure.get_supxlabel().startswith("to contexts out of distribution: SPARC 1 of 2 seeds;")
+    assert len(figure.get_supxlabel().splitlines()) == 1
+    gone = make_results((ENV,), {"sparc": 1.0, "rma": 0.9}, (0, 1), 5)
+    for name, found in gone.envs[ENV].traces.items():
+        gone.envs[ENV].traces[name] = {
+            s: part_of(t, t.region == "ind") if name == "rma" else t for s, t in found.items()
+        }
+    figure = adaptation(gone, ENV)
+    assert figure is not None
+    assert figure.get_supxlabel().startswith("to contexts out of distribution: RMA no results;")
+    assert [len(panel.lines) for panel in figure.axes] == [3, 2, 3, 2]  # with the switch
+
+
+def test_a_trace_without_rows_is_missing(tmp_path: Path) -> None:
+    empty = part_of(trace(np.ones(300)), np.zeros(600, bool))
+    figure = adaptation(with_traces(trace(np.ones(300)), empty), ENV)
+    assert figure is not None
+    assert figure.get_supxlabel() == f"{ENV} is incomplete: SPARC 1 of 2 seeds"
+    assert figure.get_suptitle().endswith("(one seed each)")
+    save(figure, tmp_path / "figure")
+    assert adaptation(with_traces(empty, empty), ENV) is None
+
+
+def test_how_many_seeds_the_settling_time_is_the_mean_of_is_said() -> None:
+    def titles(results: Results) -> list[str]:
+        return [panel.get_legend().get_title().get_text() for panel in grid(results)]
+
+    assert titles(with_traces(trace(np.ones(300)))) == ["settled after"] * 4
+    assert titles(with_traces(*[trace(np.ones(300))] * 3)) == ["settled after (mean of 3 seeds)"] * 4
+    results = make_results((ENV,), grid=5)
+    del results.envs[ENV].traces["oracle"][1]
+    assert titles(results) == ["settled after (mean of 3 seeds)"] * 2 + ["settled after (mean of 2 to 3 seeds)"] * 2
 
 
 def test_missing_traces_are_named() -> None:
@@ -105,7 +151,7 @@ def test_missing_traces_are_named() -> None:
     del results.envs[ENV].traces["oracle"], results.envs[ENV].traces["rma"][1]
     figure = adaptation(results, ENV)
     assert figure is not None
-    assert figure.get_supxlabel() == f"{ENV} is incomplete: rma 2 of 3 seeds, oracle 0 of 3 seeds"
+    assert figure.get_supxlabel() == f"{ENV} is incomplete: RMA 2 of 3 seeds, Oracle 0 of 3 seeds"
 
 
 def test_both_encodings_of_a_context_are_joined_and_coloured_by_its_features() -> None:
@@ -114,7 +160,7 @@ def test_both_encodings_of_a_context_are_joined_and_coloured_by_its_features() -
     figure = latent_map(results, ENV)
     assert figure is not None
     panels = [axes for axes in figure.axes if axes.get_title()]
-    assert [panel.get_title() for panel in panels] == ["sparc, seed 0"] * 2 + ["rma, seed 0"] * 2
+    assert [panel.get_title() for panel in panels] == ["SPARC, seed 0"] * 2 + ["RMA, seed 0"] * 2
     latents = part.latents["rma"][0]
     lines, psi, phi = panels[2].collections
     assert isinstance(lines, LineCollection) and isinstance(psi, PathCollection)
@@ -133,8 +179,8 @@ def test_missing_encodings_are_named() -> None:
     del results.envs[ENV].latents["rma"][0]
     figure = latent_map(results, ENV)
     assert figure is not None
-    assert "rma, seed 1" in [axes.get_title() for axes in figure.axes]
-    assert figure.get_supxlabel() == f"{ENV} is incomplete: rma 2 of 3 seeds"
+    assert "RMA, seed 1" in [axes.get_title() for axes in figure.axes]
+    assert figure.get_supxlabel() == f"{ENV} is incomplete: RMA 2 of 3 seeds"
     results.envs[ENV].latents.clear()
     assert latent_map(results, ENV) is None
 

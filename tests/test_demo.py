@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -69,7 +70,9 @@ def test_the_demo_compares_and_pictures(
 ) -> None:
     means = {"sparc": 60.0, "rma": 40.0, "only-obs": 20.0, "history-input": 50.0, "oracle": 70.0}
     monkeypatch.setattr(demo, "Runner", Ran)
-    monkeypatch.setattr(demo, "finished", lambda suite, run: (0, results(means[run.config.method])))
+    monkeypatch.setattr(
+        demo, "finished", lambda suite, run: SimpleNamespace(evaluation=results(means[run.config.method]))
+    )
     monkeypatch.setattr(demo, "random_return", lambda grid, seed: 10.0)
     assert demo.run_demo(7, tmp_path / "demo") == 0
     summary = json.loads((tmp_path / "demo" / "summary.json").read_text())

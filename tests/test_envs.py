@@ -1,5 +1,6 @@
 """Specifics: the wind, the boat, the adapter for any Gymnasium environment, and the registry."""
 
+import re
 import subprocess
 import sys
 import warnings
@@ -12,7 +13,8 @@ import pytest
 
 import sparc
 from sparc.envs import all_envs, get_env
-from sparc.envs.contextual import ContextualEnv, pack_rng, unpack_rng
+from sparc.envs.boat import BoatVectorEnv
+from sparc.envs.contextual import ContextualEnv, ContextualVectorEnv, pack_rng, unpack_rng
 from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.envs.wind import ROBOTS, load_robot
 from sparc.errors import UserError
@@ -388,11 +390,27 @@ class Stubborn(gym.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=seed)[0], {"context": np.zeros(1)}
 
 
+class Rigid(BoatVectorEnv):
+    """A vector environment that was written without a thought of switching."""
+
+    _switch = ContextualVectorEnv._switch
+
+
 def test_environments_that_cannot_switch_say_so() -> None:
-    venv = SyncContextualVectorEnv([lambda: Stubborn(gym.make("Pendulum-v1"))])
-    venv.reset(seed=0)
-    with pytest.raises(UserError, match=r"cannot switch its context in mid-episode; .* set_context\(context\)"):
-        venv.set_contexts([[1.0]])
+    stubborn = SyncContextualVectorEnv([lambda: Stubborn(gym.make("Pendulum-v1"))])
+    for venv, context, reason in (
+        (stubborn, [1.0], r"^PendulumEnv cannot switch its context in mid-episode; .* set_context\(context\)$"),
+        (Rigid(1), [1.0, 0.0], r"^Rigid cannot switch contexts in mid-episode; .* _switch\(contexts\)$"),
+    ):
+        venv.reset(seed=0)
+        assert re.search(reason, venv.why_not_switch())
+        with pytest.raises(UserError, match=reason):
+            venv.set_contexts([context])
+
+
+def test_environments_that_can_switch_see_no_reason_why_not(pendulum: str) -> None:
+    for id in ("DriftingBoat-v0", "WindHopper-v5", pendulum):
+        assert sparc.make_vector_env(id, 1).why_not_switch() == ""
 
 
 # The registry

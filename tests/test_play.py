@@ -13,7 +13,7 @@ import gymnasium as gym
 import imageio_ffmpeg
 import numpy as np
 import pytest
-from conftest import TINY
+from conftest import TINY, skip_or_fail
 from PIL import Image
 
 import sparc
@@ -37,9 +37,14 @@ def loads(library: str) -> bool:
     return True
 
 
-needs_opengl = pytest.mark.skipif(
-    not any(map(loads, wind_view.OFF_SCREEN.values())), reason=f"neither EGL nor OSMesa: {wind_view.REMEDY}"
-)
+@pytest.fixture(scope="module")
+def opengl() -> None:
+    """OpenGL without a screen."""
+    if not any(map(loads, wind_view.OFF_SCREEN.values())):
+        skip_or_fail(f"neither EGL nor OSMesa: {wind_view.REMEDY}")
+
+
+needs_opengl = pytest.mark.usefixtures("opengl")
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import skip_or_fail
 from matplotlib.image import imsave
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -108,7 +109,7 @@ def test_tables_hold_the_numbers_of_the_results(tmp_path: Path) -> None:
                 assert [cell.removeprefix("★ ") for cell in cells[1::2]] == [f"{4000 * METHODS[key]:,.0f} ± 100"] * 3
     middle = results.envs[HOPPER].matrix("rma", "ind")
     value, low, high = stats.summarise(middle).iqm
-    assert cells_of(html, "Interquartile mean", "RMA")[3] == f"{value:,.0f} {low:,.0f} to {high:,.0f}"
+    assert cells_of(html, "Interquartile mean (IQM) over seeds", "RMA")[3] == f"{value:,.0f} {low:,.0f} to {high:,.0f}"
     chance = stats.compare(*(results.envs[CHEETAH].matrix(key, "ood") for key in ("sparc", "rma"))).probability
     shown = cells_of(html, "Probability of improvement", "SPARC over RMA")
     assert shown[0] == f"{chance.value:.2f} {chance.low:.2f} to {chance.high:.2f} 3 × 3 pairs of runs"
@@ -116,10 +117,74 @@ def test_tables_hold_the_numbers_of_the_results(tmp_path: Path) -> None:
     assert shown[3].startswith(f"{stats.probability_of_improvement(*runs):.2f} ")
 
 
+ALL = "Interquartile mean (IQM) over all environments"
+
+
+def scores(results: Results, key: str, envs: tuple[str, ...], unit: str = "oracle") -> list[np.ndarray]:
+    """The OOD returns of each run, divided by the mean of a reference."""
+    parts = [results.envs[env] for env in envs]
+    return [part.matrix(key, "ood").mean(axis=1) / part.matrix(unit, "ood").mean() for part in parts]
+
+
+def test_the_aggregate_over_environments_is_that_of_returns_relative_to_the_oracle(tmp_path: Path) -> None:
+    results = make_results(grid=5)
+    html = write(tmp_path, results)[1]
+    for key, name in NAMES.items():
+        value, low, high = stats.aggregate(scores(results, key, ENVS))
+        (cell,) = cells_of(html, ALL, name)
+        assert cell.removeprefix("★ ") == f"{value:.2f} {low:.2f} to {high:.2f}, 9 runs"
+        assert cell.startswith("★") == (key == "sparc")
+    text = words(html)
+    assert (
+        "of WindHalfCheetah-v5, WindHopper-v5 and WindWalker2d-v5. Of each run its mean OOD return, divided by" in text
+    )
+    assert "so that 1 is as good as Oracle" in text and "⚠ Without" not in text
+
+
+def test_the_aggregate_leaves_out_where_somebody_has_no_results(tmp_path: Path) -> None:
+    results = make_results(gaps=GAPS, grid=5)
+    html = write(tmp_path, results)[1]
+    value = stats.aggregate(scores(results, "rma", (CHEETAH, HOPPER))).value  # one of three seeds is missing
+    assert cells_of(html, ALL, "RMA") == [f"{value:.2f} 5 runs 5 of 6 runs ⚠"]
+    value, low, high = stats.aggregate(scores(results, "sparc", (CHEETAH, HOPPER)))
+    assert cells_of(html, ALL, "SPARC") == [f"★ {value:.2f} {low:.2f} to {high:.2f}, 6 runs"]
+    assert f"⚠ Without {WALKER}, where not all methods have results" in words(html)
+
+
+def test_the_aggregate_of_one_seed_has_no_interval_and_a_method_without_results_is_a_gap(tmp_path: Path) -> None:
+    results = make_results(seeds=(4,), grid=5, gaps=tuple((env, "rma", 4) for env in ENVS))
+    html = write(tmp_path, results)[1]
+    value = stats.aggregate(scores(results, "only-obs", ENVS)).value
+    assert cells_of(html, ALL, "Only Obs") == [f"{value:.2f} 3 runs"] and cells_of(html, ALL, "RMA") == ["–"]
+
+
+def test_without_an_oracle_the_aggregate_is_relative_to_the_first(tmp_path: Path) -> None:
+    results = make_results(envs=ENVS[:2], methods={"sparc": 1.0}, variations=("adapter", "expert"), grid=5)
+    html = write(tmp_path, results)[1]
+    value, low, high = stats.aggregate(scores(results, "sparc expert", ENVS[:2], "sparc adapter"))
+    cell = f"{value:.2f} {low:.2f} to {high:.2f}, 6 runs"
+    assert [text.removeprefix("★ ") for text in cells_of(html, ALL, "SPARC expert")] == [cell]
+    assert "so that 1 is as good as SPARC adapter" in words(html)
+
+
+def test_what_cannot_be_divided_by_or_is_one_environment_is_not_aggregated(tmp_path: Path) -> None:
+    results = make_results(grid=5)
+    for values in results.envs[HOPPER].returns["oracle"].values():
+        values -= 1e5
+    html = write(tmp_path, results)[1]
+    value, low, high = stats.aggregate(scores(results, "rma", (CHEETAH, WALKER)))
+    assert cells_of(html, ALL, "RMA") == [f"{value:.2f} {low:.2f} to {high:.2f}, 6 runs"]
+    assert f"⚠ Without {HOPPER}, where not all methods have results or Oracle has no positive return" in words(html)
+    assert ALL not in words(write(tmp_path, make_results(envs=(CHEETAH,), grid=5))[1])
+    nobody = make_results(grid=5, gaps=tuple((env, "oracle", seed) for env in ENVS for seed in range(3)))
+    html = write(tmp_path, nobody)[1]
+    assert cells_of(html, ALL, "SPARC") == ["–"] and "all runs of no environment" in words(html)
+
+
 def test_the_oracle_is_never_marked_as_best(tmp_path: Path) -> None:
     html = write(tmp_path, make_results(grid=3))[1]
     rows = re.findall(r"<tr class=reference>.*?</tr>", html)
-    assert len(rows) == 3 and "★" not in "".join(rows)
+    assert len(rows) == 4 and "★" not in "".join(rows)
 
 
 def test_gaps_and_uneven_seeds_are_marked(tmp_path: Path) -> None:
@@ -144,6 +209,7 @@ def test_a_single_seed_has_no_spread_and_no_verdict(tmp_path: Path) -> None:
     answer = words(html.split('id="answer"')[1].split("</section>")[0])
     assert "? too few seeds to tell luck from skill in WindHalfCheetah-v5 (ahead so far)" in answer
     assert "? ahead, too few seeds to tell Difference" in answer
+    assert re.search(r"Better in \d+ % of cells \d+ % of cells Means", answer)  # no interval
     assert "▲ better in" not in answer and "▼ worse in" not in answer
     assert "seed 4: 15 of 15 runs done" in words(html)
 
@@ -155,10 +221,34 @@ def test_what_is_not_a_number_is_never_printed(tmp_path: Path, seeds: tuple[int,
     assert "NaN" not in html.split('id="data">')[1].split("</script>")[0]
 
 
+def test_the_commands_are_those_of_the_manifest(tmp_path: Path) -> None:
+    html = write(tmp_path, make_results(grid=3))[1]
+    assert "<pre>sparc suite run made --updates 300000 --seeds 0 1 2\nsparc suite report made</pre>" in html
+
+
+def test_several_values_of_a_version_or_a_machine_are_listed(tmp_path: Path) -> None:
+    results = make_results(envs=(CHEETAH,), methods={"sparc": 1.0}, seeds=(0, 1), grid=3)
+    first, second = results.manifest["members"]
+    first |= {"versions": {"jax": ["0.10.0", "0.10.1"]}, "machine": {"processor": "one, other", "cores": [2, 4]}}
+    second |= {"versions": {"jax": "0.10.0"}, "machine": {"processor": "one", "cores": 2}}
+    text = words(write(tmp_path, results)[1])
+    assert "jax 0.10.0, 0.10.1 / 0.10.0. processor: one, other / one, cores: 2, 4 / 2." in text
+    assert "versions: jax: 0.10.0, 0.10.1 machine: processor: one, other cores: 2, 4" in text
+
+
+def test_captions_say_what_a_reader_must_know(tmp_path: Path) -> None:
+    names = ("curves", f"adaptation-{CHEETAH}")
+    told, mean = "Pale and open: RMA's first phase is told the context.", "are those of the mean over the seeds"
+    text = words(write(tmp_path, make_results(envs=(CHEETAH,), grid=3), *names)[1])
+    assert told in text and mean in text
+    text = words(write(tmp_path, make_results((CHEETAH,), {"sparc": 1.0}, (0,), grid=3), *names)[1])
+    assert told not in text and mean not in text and "Learning curves" in text
+
+
 def test_text_from_data_is_escaped(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>'\"&"
     results = make_results(envs=(CHEETAH,), methods={"sparc": 1.0, evil: 0.9}, gaps=((CHEETAH, evil, 1),), grid=3)
-    manifest = results.manifest | {"title": evil, "about": evil, "suite": evil}
+    manifest = results.manifest | {"title": evil, "about": evil, "suite": evil, "commands": [evil]}
     manifest["reference"] = {"title": evil, "ood": {evil: {"sparc": [1.0, 1.0]}}}
     manifest["members"] = [
         member | {"env": evil, "note": evil, "run": evil, "config": {evil: evil}, "versions": {evil: evil}}
@@ -221,7 +311,7 @@ def browser() -> Iterator[webdriver.Chrome]:
     """Chromium without a window."""
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver is None:
-        pytest.skip("needs a browser: apt-get install chromium chromium-driver")
+        skip_or_fail("needs a browser: apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = program
     for argument in ("--headless=new", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1"):
@@ -397,7 +487,8 @@ def test_the_rival_can_be_chosen(visit: Any, results: Results) -> None:
             assert card.text.startswith(env)
             assert first[0][0].text == verdict
             assert first[1][0].text.startswith(f"{found.difference.value:+,.0f}".replace("-", "−"))
-            assert first[4][0].text == f"{100 * found.share.value:.0f} % of cells"
+            value, low, high = (f"{100 * part:.0f}" for part in found.share)
+            assert first[4][0].text == f"{value} % of cells ({low}–{high} %)"
             assert first[6][0].text == "3 vs 3"
 
 

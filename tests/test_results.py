@@ -1,13 +1,17 @@
 """The tables of a suite survive being written and read; damaged ones are refused in one line."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import make_results
+from synthetic import EXPERT_UPDATES, METHODS, make_results
 
 from sparc.errors import UserError
-from sparc.results import read, write
+from sparc.results import Trace, read, write
+
+ENV = "WindHopper-v5"
 
 
 def test_written_tables_are_read_back(tmp_path: Path) -> None:
@@ -44,10 +48,65 @@ def test_regions_of_the_matrix() -> None:
     assert part.matrix("rma", "ood").shape == (3, 320)
 
 
+def test_the_phase_of_an_evaluation_is_a_column_of_its_own(tmp_path: Path) -> None:
+    write(make_results(envs=(ENV,), seeds=(0,), grid=3), tmp_path)
+    header, *rows = (line.split(",") for line in (tmp_path / f"curves-{ENV}.csv").read_text().splitlines())
+    assert header == ["method", "variation", "seed", "updates", "return", "phase"]
+    assert {row[-1] for row in rows if row[0] == "rma" and float(row[3]) <= EXPERT_UPDATES} == {"expert"}
+    assert {row[-1] for row in rows if row[0] == "rma" and float(row[3]) > EXPERT_UPDATES} == {"adapter"}
+    assert {row[-1] for row in rows if row[0] != "rma"} == {"train"}
+    assert read(tmp_path).told == ["rma"]
+
+
+def test_a_run_without_a_trace_is_read_and_counts_as_one(tmp_path: Path) -> None:
+    ours = make_results(envs=(ENV,), methods={"sparc": 1.0}, seeds=(0, 1), grid=3)
+    part, empty = ours.envs[ENV], np.empty(0)
+    part.traces["sparc"][1] = Trace(np.empty(0, str), empty, empty, empty, empty)
+    write(ours, tmp_path)
+    for results in (ours, read(tmp_path)):
+        assert list(results.envs[ENV].there("traces", "sparc")) == [0]
+        assert list(results.envs[ENV].there("returns", "sparc")) == [0, 1]
+        assert results.envs[ENV].there("traces", "rma") == {}
+
+
+def test_an_environment_without_results_keeps_its_grid(tmp_path: Path) -> None:
+    write(make_results(envs=(ENV,), methods={"sparc": 1.0}, seeds=(0,), grid=5, gaps=((ENV, "sparc", 0),)), tmp_path)
+    part = read(tmp_path).envs[ENV]
+    assert part.contexts.shape == (25, 2) and part.regions == ["ood", "ind"] and part.returns == {}
+
+
+# Names and pairs
+
+
+def test_names_are_the_papers() -> None:
+    results = make_results(envs=(ENV,), seeds=(0,), grid=3, variations=("", "H=5"))
+    assert results.names["only-obs"] == "Only Obs" and results.names["sparc H=5"] == "SPARC H=5"
+    assert list(results.names) == results.labels
+
+
+def pairs(*methods: str, variations: tuple[str, ...] = ("",)) -> list[tuple[str, str]]:
+    found = make_results(envs=(ENV,), methods=dict.fromkeys(methods, 1.0), seeds=(0,), grid=3, variations=variations)
+    return found.pairs
+
+
+def test_sparc_or_each_variation_of_it_is_compared_with_the_rest() -> None:
+    rivals = ["rma", "only-obs", "history-input", "oracle"]
+    assert pairs(*METHODS) == [("sparc", rival) for rival in rivals]
+    assert pairs("oracle", "only-obs", "sparc", "rma") == [("sparc", r) for r in ("rma", "only-obs", "oracle")]
+    assert pairs("sparc", variations=("adapter", "expert")) == [("sparc adapter", "sparc expert")]
+    assert pairs("sparc", variations=("a", "b", "c")) == [("sparc a", "sparc b"), ("sparc a", "sparc c"),
+                                                         ("sparc b", "sparc c")]  # fmt: skip
+    assert pairs("sparc", "rma", variations=("a", "b"))[:2] == [("sparc a", "rma a"), ("sparc b", "rma b")]
+    assert pairs("only-obs", "rma") == [("only-obs", "rma")] and pairs("sparc") == []
+
+
+# Damage
+
+
 @pytest.mark.parametrize("damage", ["no manifest", "half a manifest", "half a table", "no table", "other contexts"])
 def test_damaged_results_are_refused_in_one_line(tmp_path: Path, damage: str) -> None:
-    write(make_results(envs=("WindHopper-v5",), grid=3), tmp_path)
-    table, manifest = tmp_path / "cells-WindHopper-v5.csv", tmp_path / "manifest.json"
+    write(make_results(envs=(ENV,), grid=3), tmp_path)
+    table, manifest = tmp_path / f"cells-{ENV}.csv", tmp_path / "manifest.json"
     lines = table.read_text().splitlines()
     if damage == "no manifest":
         manifest.unlink()
@@ -63,3 +122,62 @@ def test_damaged_results_are_refused_in_one_line(tmp_path: Path, damage: str) ->
     with pytest.raises(UserError, match="sparc suite report") as error:
         read(tmp_path)
     assert "\n" not in str(error.value)
+
+
+def changed(path: Path, change: Callable[[list[str]], list[str]]) -> None:
+    """Change the lines of a file, which must then differ."""
+    lines = path.read_text().splitlines()
+    after = change(list(lines))
+    assert after != lines
+    path.write_text("\n".join(after) + "\n")
+
+
+WRONG: dict[str, Callable[[list[str]], list[str]]] = {
+    "fewer cells": lambda lines: lines[:-1],  # of one run
+    "one cell": lambda lines: [line for line in lines if not line.startswith("rma,,0,") or ",-20,-5," in line],
+    "fewer cells of all": lambda lines: [line for line in lines if ",20,5," not in line],
+    "a cell twice": lambda lines: [*lines, lines[-1]],
+    "another order": lambda lines: [lines[0], lines[2], lines[1], *lines[3:]],
+    "other contexts of all": lambda lines: [line.replace(",20,5,", ",20,4,") for line in lines],
+    "an empty context": lambda lines: [*lines[:-1], lines[-1].replace(",20,5,", ",20,,")],
+    "another region": lambda lines: [line.replace(",ood,", ",ind,") for line in lines],
+    "no region": lambda lines: [line.replace(",ood,", ",,") for line in lines],
+    "no keys": lambda lines: ["", ""],
+}
+
+
+@pytest.mark.parametrize("kind", ["cells", "latents"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_tables_that_do_not_fit_the_manifests_grid_are_damaged(tmp_path: Path, kind: str, wrong: str) -> None:
+    write(make_results(envs=(ENV,), grid=3), tmp_path)
+    read(tmp_path)
+    changed(tmp_path / f"{kind}-{ENV}.csv", WRONG[wrong])
+    with pytest.raises(UserError, match="damaged") as error:
+        read(tmp_path)
+    assert "\n" not in str(error.value) and "sparc suite report" in str(error.value)
+
+
+def test_a_manifest_with_another_grid_is_damaged(tmp_path: Path) -> None:
+    for grid in (5, 0, "3"):
+        results = make_results(envs=(ENV,), seeds=(0,), grid=3)
+        results.manifest["grid"] = grid
+        write(results, tmp_path)
+        with pytest.raises(UserError, match="damaged"):
+            read(tmp_path)
+
+
+def test_the_runs_of_the_tables_are_those_that_the_manifest_says_are_done(tmp_path: Path) -> None:
+    def refused(change: Callable[[dict[str, Any]], None], message: str) -> None:
+        results = make_results(envs=(ENV,), seeds=(0, 1), grid=3)
+        change(next(m for m in results.manifest["members"] if (m["method"], m["seed"]) == ("rma", 1)))
+        write(results, tmp_path)
+        with pytest.raises(UserError, match=f"damaged .{message}"):
+            read(tmp_path)
+
+    refused(lambda member: member.update(state="failed"), f"rma, seed 1, in {ENV} is not done but has returns")
+    refused(lambda member: member.update(seed=2), f"rma, seed 1, in {ENV} is not done but has returns")
+    refused(lambda member: member.update(env="WindWalker2d-v5"), "'WindWalker2d-v5'")
+    write(make_results(envs=(ENV,), seeds=(0, 1), grid=3), tmp_path)
+    changed(tmp_path / f"cells-{ENV}.csv", lambda lines: [line for line in lines if not line.startswith("rma,,1,")])
+    with pytest.raises(UserError, match=f"damaged .rma, seed 1, in {ENV} is done but has no returns"):
+        read(tmp_path)

@@ -1,9 +1,13 @@
 """Suites run for real, in processes of their own: to the end, killed on the way, with members that fail."""
 
+import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,13 +20,15 @@ import yaml
 import sparc
 from sparc import checkpoint
 from sparc.adaptation import adapt_run
+from sparc.config import make_config
 from sparc.errors import UserError
 from sparc.evaluation import evaluate_run, stem_of
 from sparc.gather import gather, train_seconds
 from sparc.results import read
 from sparc.runner import Runner, Standing, duration, finished, remaining_seconds, survey
 from sparc.runs import Run, usable_cores
-from sparc.suites import Suite, planned, read_suite
+from sparc.stopping import PARENT
+from sparc.suites import Member, Suite, planned, read_suite
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
@@ -179,16 +185,95 @@ def test_a_half_written_evaluation_is_made_again(suite_file: Callable[..., Path]
     lines = text.splitlines(keepends=True)
     rows.write_text("".join(lines[:-1]))  # whole lines are missing: the summary tells
     assert "damaged" in state_of(suite, folder, "only-obs").note
+    rows.write_text(text)
+    assert state_of(suite, folder, "only-obs").state == "done"
+    summary = rows.with_suffix(".json")
+    whole = summary.read_text()
+    summary.write_text("null")
+    assert "damaged" in state_of(suite, folder, "only-obs").note
+    summary.write_text(whole)
+    trace = next(run.evaluations.glob("*-trace.csv"))
+    trace.write_text("".join(trace.read_text().splitlines(keepends=True)[:20]))
+    assert state_of(suite, folder, "only-obs").state == "waiting"  # and the suite makes it again
 
 
-def test_a_directory_of_another_config_is_left_alone(suite_file: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_directory_of_another_config_is_left_alone(
+    suite_file: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     suite, folder = read_suite(suite_file()), tmp_path / "runs"
     trained(suite, folder, "only-obs")
     narrow = suite.scaled(config={**suite.config, "width": 8}, methods=["only-obs"])
     assert not Runner(narrow, folder).run()
+    told = capsys.readouterr().err
+    assert "only-obs/seed0: other config: its width is 16, not 8; move" in told  # named, not only counted
     assert Run.open(folder / narrow.members()[0].path).config.width == 16
     entry = gather(narrow, folder).manifest["members"][0]
     assert entry["state"] == "other config" and "width" in entry["note"] and entry["checkpoint"] is None
+    assert str(tmp_path) not in entry["note"]
+
+
+class Sleeper(Runner):
+    """A runner whose members' processes do nothing for a while."""
+
+    def start(self, member: Member) -> None:
+        path = self.folder / member.path
+        Run.create(member.config, path)
+        self.processes[member] = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+        self.standings[member] = Standing("training")
+
+
+def test_a_member_whose_directory_vanishes_does_not_stop_the_others(
+    suite_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    runner = Sleeper(read_suite(suite_file()), tmp_path / "runs", jobs=2)
+    assert runner.step()
+    gone, stays = runner.members
+    processes = dict(runner.processes)
+    shutil.rmtree(runner.folder / gone.path)
+    assert runner.step()
+    assert runner.standings[gone].state == "failed" and "not a run directory" in runner.standings[gone].note
+    assert runner.standings[stays].state == "training" and processes[stays].poll() is None
+    assert processes[gone].wait(timeout=10) < 0  # and nothing goes on writing there
+    runner.end()
+    assert processes[stays].wait(timeout=10) < 0
+
+
+def test_what_another_process_finished_is_done_whatever_ours_said(
+    suite_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    suite, folder = read_suite(suite_file(methods=["only-obs"])), tmp_path / "runs"
+    runner = Runner(suite, folder)
+    (member,) = runner.members
+    trained(suite, folder, "only-obs")
+    runner.standings[member] = Standing("evaluating")
+    runner.conclude(member, 1)
+    assert runner.standings[member].state == "done"
+
+
+def test_an_evaluation_is_locked_and_ends_with_the_runner(
+    suite_file: Callable[..., Path], tmp_path: Path, sparc_cli: Cli
+) -> None:
+    suite, folder = read_suite(suite_file(methods=["only-obs"])), tmp_path / "runs"
+    run = trained(suite, folder, "only-obs", evaluated=False)
+    orphan = sparc_cli("evaluate", run.path, "--grid", 3, env={PARENT: "1"})  # which is not its parent
+    assert orphan.returncode == 1 and "the process that started this one is gone" in orphan.stderr
+    assert not list(run.evaluations.glob("*.json"))
+    run.lock(run.evaluating)
+    assert state_of(suite, folder, "only-obs").state == "in use"
+    second = sparc_cli("evaluate", run.path, "--grid", 3)
+    assert second.returncode == 2 and f"in use by process {os.getpid()}" in second.stderr
+    run.close()
+
+
+def test_a_glance_at_a_lock_does_not_keep_others_from_it(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    run = Run.create(make_config({**tiny, "method": "sparc", "env": "DriftingBoat-v0"}), tmp_path / "run")
+    run.lock()
+    run.close()
+    glance = os.open(run.training, os.O_RDWR)
+    fcntl.flock(glance, fcntl.LOCK_EX)  # as is_locked does
+    threading.Timer(0.1, lambda: os.close(glance)).start()
+    run.lock()  # waits for it
+    run.close()
 
 
 # What is gathered
@@ -206,9 +291,11 @@ def test_gather_reads_what_is_there_and_marks_what_is_not(suite_file: Callable[.
         ("only-obs", 0): ("done", ""), ("only-obs", 1): ("missing", "not started"),
     }  # fmt: skip
     run = Run.open(folder / "DriftingBoat-v0" / "sparc" / "seed0")
-    number, evaluation = finished(suite, run)
+    number, evaluation, *_ = finished(suite, run)
     np.testing.assert_array_equal(part.returns["sparc"][0], evaluation.cells()[2])
     np.testing.assert_array_equal(part.curves["sparc"][0].updates, [100, 200])
+    assert list(part.curves["sparc"][0].phase) == ["train", "train"]
+    assert results.manifest["commands"][0].startswith("sparc suite run own.yaml --updates 200")
     assert list(part.latents) == ["sparc"] and part.latents["sparc"][0].psi.shape == (9, 2)
     assert np.isnan(part.traces["only-obs"][0].distance).all() and np.isfinite(part.traces["sparc"][0].distance).all()
     entry = results.manifest["members"][0]

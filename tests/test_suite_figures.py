@@ -11,13 +11,13 @@ from matplotlib.collections import FillBetweenPolyCollection, QuadMesh
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from synthetic import ENVS, METHODS, UPDATES, make_results
+from synthetic import ENVS, EXPERT_UPDATES, METHODS, make_results
 
 from sparc.contexts import ContextSpace
 from sparc.figures import LARGEST, STYLES, save, style
 from sparc.results import Curve, EnvResults, Results
 from sparc.suite_figures import (
-    difference,
+    MOST_PAIRS,
     differences,
     heatmaps,
     history_length,
@@ -27,7 +27,8 @@ from sparc.suite_figures import (
 )
 
 ENV, OTHER = ENVS[:2]
-NAMES = list(METHODS)
+LABELS = list(METHODS)
+SHOWN = ["SPARC", "RMA", "Only Obs", "History Input", "Oracle"]
 
 
 def panels(figure: Figure) -> list[Axes]:
@@ -82,9 +83,9 @@ def with_space(size: int) -> Results:
 def test_heatmaps_show_the_mean_over_the_seeds_on_one_scale() -> None:
     results = make_results((ENV,), grid=7)
     figure, part = heatmaps(results, ENV), results.envs[ENV]
-    assert [panel.get_title().split(" (")[0] for panel in panels(figure)] == NAMES
-    means = {name: np.mean([part.returns[name][seed] for seed in range(3)], axis=0) for name in NAMES}
-    for panel, name in zip(panels(figure), NAMES, strict=True):
+    assert [panel.get_title().split(" (")[0] for panel in panels(figure)] == SHOWN
+    means = {name: np.mean([part.returns[name][seed] for seed in range(3)], axis=0) for name in LABELS}
+    for panel, name in zip(panels(figure), LABELS, strict=True):
         np.testing.assert_allclose(mesh(panel).get_array(), as_grid(part, means[name]))
     assert len({mesh(panel).get_clim() for panel in panels(figure)}) == 1
     np.testing.assert_allclose(mesh(panels(figure)[0]).get_clim(), np.percentile(list(means.values()), (2, 98)))
@@ -106,7 +107,7 @@ def test_heatmaps_name_means_standard_errors_and_seeds() -> None:
     runs = results.envs[ENV].matrix("rma", "ood").mean(axis=1)
     expected = f"OOD {runs.mean():,.0f} ± {runs.std(ddof=1) / np.sqrt(3):,.0f}"
     title = panels(heatmaps(results, ENV))[1].get_title()
-    assert title.splitlines()[:2] == ["rma (n = 3)", expected]
+    assert title.splitlines()[:2] == ["RMA (n = 3)", expected]
     assert not note(heatmaps(results, ENV))
     assert "±" not in panels(heatmaps(make_results((ENV,), seeds=(0,), grid=5), ENV))[1].get_title()
 
@@ -116,13 +117,13 @@ def test_a_gap_is_a_panel_that_says_so_and_uneven_seeds_are_marked() -> None:
     figure = heatmaps(make_results((ENV,), grid=5, gaps=gaps), ENV)
     rma, oracle = panels(figure)[1], panels(figure)[4]
     assert not [artist for artist in rma.collections if isinstance(artist, QuadMesh)]
-    assert rma.get_title() == "rma (n = 0 of 3)" and rma.texts[0].get_text() == "no results\n3 missing"
-    assert oracle.get_title().startswith("oracle (n = 2 of 3)")
-    assert note(figure) == f"{ENV} is incomplete: rma 0 of 3 seeds, oracle 2 of 3 seeds"
+    assert rma.get_title() == "RMA (n = 0 of 3)" and rma.texts[0].get_text() == "no results\n3 missing"
+    assert oracle.get_title().startswith("Oracle (n = 2 of 3)")
+    assert note(figure) == f"{ENV} is incomplete: RMA 0 of 3 seeds, Oracle 2 of 3 seeds"
 
 
 def test_an_environment_without_any_results_is_all_gaps(tmp_path: Path) -> None:
-    results = make_results(ENVS[:2], grid=5, gaps=tuple((OTHER, name, seed) for name in NAMES for seed in range(3)))
+    results = make_results(ENVS[:2], grid=5, gaps=tuple((OTHER, name, seed) for name in LABELS for seed in range(3)))
     empty = EnvResults(results.envs[OTHER].space, np.empty((0, 2)), np.empty(0, bool))  # as it is read from files
     results = replace(results, envs=results.envs | {OTHER: empty})
     assert all(panel.texts[0].get_text().startswith("no results") for panel in panels(heatmaps(results, OTHER)))
@@ -138,8 +139,8 @@ def test_differences_are_symmetric_about_zero_and_green_where_sparc_is_better() 
     figure, part = differences(results, ENV), results.envs[ENV]
     assert figure is not None
     found = panels(figure)
-    assert [panel.get_title().splitlines()[0] for panel in found] == [f"sparc − {name}" for name in NAMES[1:]]
-    expected = {name: (part.matrix("sparc").mean(axis=0) - part.matrix(name).mean(axis=0)) for name in NAMES[1:]}
+    assert [panel.get_title().splitlines()[0] for panel in found] == [f"SPARC − {name}" for name in SHOWN[1:]]
+    expected = {name: (part.matrix("sparc").mean(axis=0) - part.matrix(name).mean(axis=0)) for name in LABELS[1:]}
     limit = np.percentile(np.abs(list(expected.values())), 98)
     for panel, values in zip(found, expected.values(), strict=True):
         np.testing.assert_allclose(mesh(panel).get_array(), as_grid(part, values))
@@ -150,26 +151,42 @@ def test_differences_are_symmetric_about_zero_and_green_where_sparc_is_better() 
     assert f"OOD {share:.0%}" in found[0].get_title() and "n = 3 and 3" in found[0].get_title()
 
 
-@pytest.mark.parametrize("rival", ["rma", "oracle"])  # one worse than SPARC, one better
-def test_one_difference_has_its_own_scale(rival: str) -> None:
-    results = make_results((ENV,), grid=7)
-    figure, part = difference(results, ENV, rival), results.envs[ENV]
-    assert figure is not None
-    values = part.matrix("sparc").mean(axis=0) - part.matrix(rival).mean(axis=0)
-    limit = np.percentile(np.abs(values), 98)
-    np.testing.assert_allclose(mesh(panels(figure)[0]).get_clim(), (-limit, limit))
-    assert max(len(line) for line in figure.get_suptitle().splitlines()) < 50  # as wide as the figure
-
-
 def test_without_both_sides_there_is_no_difference() -> None:
     results = make_results(ENVS[:2], grid=5, gaps=tuple((ENV, name, s) for name in ("rma", "oracle") for s in range(3)))
-    assert difference(results, ENV, "rma") is None
     figure = differences(results, ENV)
     assert figure is not None
     assert [bool(panel.texts) for panel in panels(figure)] == [True, False, False, True]
-    assert "rma 0 of 3 seeds" in note(figure)
+    assert panels(figure)[0].texts[0].get_text() == "RMA:\nno results\n3 missing"
+    assert "RMA 0 of 3 seeds" in note(figure)
     gone = make_results((ENV,), grid=5, gaps=tuple((ENV, "sparc", seed) for seed in range(3)))
     assert differences(gone, ENV) is None
+    assert differences(make_results((ENV,), {"sparc": 1.0}, grid=5), ENV) is None
+
+
+def test_variations_differ_from_each_other_in_the_pairs_of_the_page() -> None:
+    results = make_results((ENV,), {"sparc": 1.0}, grid=5, variations=("adapter", "expert"))
+    figure, part = differences(results, ENV), results.envs[ENV]
+    assert figure is not None
+    (panel,) = panels(figure)
+    assert panel.get_title().startswith("SPARC adapter − SPARC expert\n")
+    values = part.matrix("sparc adapter").mean(axis=0) - part.matrix("sparc expert").mean(axis=0)
+    np.testing.assert_allclose(mesh(panel).get_array(), as_grid(part, values))
+    assert "where SPARC adapter is better" in figure.get_suptitle().replace("\n", " ")
+    assert max(len(line) for line in figure.get_suptitle().splitlines()) < 50  # as wide as the figure
+    results = make_results((ENV,), {"sparc": 1.0}, grid=5, variations=("H=5", "H=50", "H=100"))
+    figure = differences(results, ENV)
+    assert figure is not None
+    first_lines = [panel.get_title().replace(" −\n", " − ").splitlines()[0] for panel in panels(figure)]
+    assert first_lines == [f"{results.names[a]} − {results.names[b]}" for a, b in results.pairs]
+    assert len(first_lines) == 3 and "where the first of the two is better" in figure.get_suptitle()
+
+
+def test_more_pairs_than_can_be_seen_are_named(tmp_path: Path) -> None:
+    results = make_results((ENV,), seeds=(0,), grid=21, variations=("first", "second"))
+    figure = differences(results, ENV)
+    assert figure is not None and len(panels(figure)) == MOST_PAIRS < len(results.pairs) == 17
+    assert note(figure) == f"17 pairs, of which {MOST_PAIRS} are shown."
+    assert max(path.stat().st_size for path in save(figure, tmp_path / "figure")) <= LARGEST
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -199,12 +216,12 @@ def test_learning_curves_show_mean_and_standard_error() -> None:
     panel = panels(figure)[1]
     (line,) = [line for line in panel.lines if line.get_color() == STYLES["only-obs"].colour]
     np.testing.assert_allclose(line.get_ydata(), rows.mean(axis=0))
-    band = [artist for artist in panel.collections if isinstance(artist, FillBetweenPolyCollection)][2]
+    band = [artist for artist in panel.collections if isinstance(artist, FillBetweenPolyCollection)][3]  # RMA has two
     sem = rows.std(axis=0, ddof=1) / np.sqrt(3)
     low, high = (edge(band.get_paths()[0].vertices, pick) for pick in (min, max))
     np.testing.assert_allclose(low, rows.mean(axis=0) - sem)
     np.testing.assert_allclose(high, rows.mean(axis=0) + sem)
-    assert "sparc (n = 3)" in legend_texts(figure)
+    assert "SPARC (n = 3)" in legend_texts(figure)
 
 
 def edge(corners: np.ndarray, pick: Any) -> list[float]:
@@ -219,34 +236,55 @@ def legend_texts(figure: Figure) -> list[str]:
 def test_one_seed_has_no_band_and_says_so() -> None:
     figure = learning_curves(make_results((ENV,), seeds=(4,)))
     assert not panels(figure)[0].collections
-    assert legend_texts(figure) == [f"{name} (n = 1)" for name in NAMES]
+    assert legend_texts(figure)[:5] == [f"{name} (n = 1)" for name in SHOWN]
     assert figure.get_suptitle().endswith("one seed each")
 
 
 def test_uneven_seeds_are_named_with_the_curves() -> None:
     figure = learning_curves(make_results(ENVS[:2], gaps=((OTHER, "rma", 0), (OTHER, "rma", 2))))
-    assert "rma (n = 1 to 3)" in legend_texts(figure)
-    assert note(figure) == f"{OTHER} is incomplete: rma 1 of 3 seeds"
+    assert "RMA (n = 1 to 3)" in legend_texts(figure)
+    assert note(figure) == f"{OTHER} is incomplete: RMA 1 of 3 seeds"
 
 
-@pytest.mark.parametrize(("config", "begins"), [({}, UPDATES), ({"expert_updates": 225_000}, 225_000)])
-def test_the_second_phase_is_marked(config: dict[str, int], begins: int) -> None:
-    results = make_results((ENV,))
-    curves = results.envs[ENV].curves["rma"]
-    for seed, curve in curves.items():
-        curves[seed] = Curve(np.append(curve.updates, UPDATES + 50_000), np.append(curve.returns, 3000.0))
-    for member in results.members(ENV, "rma"):
-        member["config"] = config
-    (panel,) = panels(learning_curves(results))
-    (mark,) = [line for line in panel.lines if len(set(line.get_xdata())) == 1]
-    assert mark.get_xdata()[0] == begins and mark.get_color() == STYLES["rma"].colour
-    assert [text.get_text().split() for text in panel.texts] == [["rma:", "phase", "2"]]
+@pytest.mark.parametrize("expert_updates", [None, 100_000])
+def test_what_a_policy_that_is_told_the_context_reaches_is_pale_dashed_and_open(expert_updates: int | None) -> None:
+    results = make_results((ENV,), seeds=(0, 1))
+    for member in results.members(ENV, "rma"):  # must not matter: the evaluations know their phase
+        member["config"] = {"expert_updates": expert_updates}
+    figure = learning_curves(results)
+    (panel,) = panels(figure)
+    rows = np.stack([curve.returns for curve in results.envs[ENV].curves["rma"].values()])
+    updates = results.envs[ENV].curves["rma"][0].updates
+    told, own = [line for line in panel.lines if line.get_color() == STYLES["rma"].colour]
+    for line, part in ((told, updates <= EXPERT_UPDATES), (own, updates > EXPERT_UPDATES)):
+        np.testing.assert_array_equal(line.get_xdata(), updates[part])
+        np.testing.assert_allclose(line.get_ydata(), rows.mean(axis=0)[part])
+    assert told.get_alpha() == 0.5 and told.get_markerfacecolor() == "white" and told.get_linestyle() == "--"
+    assert own.get_alpha() is None and own.get_markerfacecolor() != "white"
+    assert legend_texts(figure)[5:] == ["RMA's first phase is told the context"]
+    (mine,) = [line for line in panel.lines if line.get_color() == STYLES["sparc"].colour]
+    assert mine.get_alpha() is None and len(mine.get_xdata()) == 30
+
+
+def test_nobody_is_said_to_be_told_where_nobody_is() -> None:
+    figure = learning_curves(make_results((ENV,), {"sparc": 1.0, "oracle": 1.1}, (0,)))
+    assert legend_texts(figure) == ["SPARC (n = 1)", "Oracle (n = 1)"]
+
+
+def test_runs_that_were_never_evaluated_have_no_curve(tmp_path: Path) -> None:
+    results = make_results((ENV,), {"sparc": 1.0}, (0, 1))
+    curves, empty = results.envs[ENV].curves["sparc"], np.empty(0)
+    curves[1] = Curve(empty, empty, np.empty(0, str))
+    figure = learning_curves(results)
+    assert len(panels(figure)[0].lines[0].get_xdata()) == 30 and "SPARC 1 of 2 seeds" in note(figure)
+    curves[0] = curves[1]
+    assert panels(learning_curves(results))[0].texts[0].get_text() == "no results"
 
 
 def test_a_curve_that_only_some_seeds_have_is_not_averaged() -> None:
     results = make_results((ENV,), methods={"sparc": 1.0}, seeds=(0, 1))
     curves = results.envs[ENV].curves["sparc"]
-    curves[1] = Curve(curves[1].updates[:20], curves[1].returns[:20])
+    curves[1] = Curve(*(column[:20] for column in vars(curves[1]).values()))
     alone, mean = panels(learning_curves(results))[0].lines
     assert len(mean.get_xdata()) == 20 and len(alone.get_xdata()) == 30
     np.testing.assert_allclose(mean.get_ydata(), (curves[0].returns[:20] + curves[1].returns) / 2)
@@ -283,7 +321,8 @@ def test_a_history_length_without_results_is_a_gap(tmp_path: Path) -> None:
     assert figure is not None
     (panel,) = panels(figure)
     assert [(text.get_text(), text.get_position()[0]) for text in panel.texts] == [("no results", 5)]
-    assert "sparc H=5 0 of 1 seeds" in note(figure)
+    assert "SPARC H=5 0 of 1 seeds" in note(figure)
+    assert "OOD return of SPARC by history length" in figure.get_suptitle()
     save(figure, tmp_path / "figure")
 
 
@@ -299,15 +338,15 @@ def test_summary_shows_both_regions_and_the_paper() -> None:
         for bars in panel.containers
         if isinstance(bars, ErrorbarContainer)
     }
-    for name in NAMES:
+    for name in LABELS:
         colour = STYLES[name].colour
         assert points[colour, colour] == pytest.approx(part.matrix(name, "ood").mean())
         assert points[colour, "white"] == pytest.approx(part.matrix(name, "ind").mean())
     paper = [bars for bars in panel.containers if bars.lines[0].get_color() == "0.6"]
     assert [float(bars.lines[0].get_xdata()[0]) for bars in paper] == [4000 * level for level in METHODS.values()]
-    assert legend_texts(figure)[2] == "OOD return, paper, 3 M updates, 5 seeds"
+    assert legend_texts(figure)[2] == "OOD return, paper, 5 seeds, 3 M updates"
     assert "300 k updates, mean ± s.e.m. over 3 seeds" in figure.get_suptitle()
-    assert [text.get_text() for text in panels(figure)[0].get_yticklabels()] == NAMES
+    assert [text.get_text() for text in panels(figure)[0].get_yticklabels()] == SHOWN
 
 
 def test_summary_without_a_reference_and_with_gaps() -> None:
@@ -317,7 +356,7 @@ def test_summary_without_a_reference_and_with_gaps() -> None:
     (panel,) = panels(figure)
     assert [(text.get_text(), text.get_position()[1]) for text in panel.texts] == [("no results", 4)]
     assert len(legend_texts(figure)) == 2
-    assert note(figure) == f"{ENV} is incomplete: oracle 0 of 3 seeds"
+    assert note(figure) == f"{ENV} is incomplete: Oracle 0 of 3 seeds"
 
 
 # All of them
@@ -341,7 +380,7 @@ def test_variations_are_written_small_as_well(tmp_path: Path) -> None:
         "summary",
         "curves",
         "history-length",
-        *(f"{k}-{ENV}" for k in ("heatmaps", "adaptation", "latents")),
+        *(f"{k}-{ENV}" for k in ("heatmaps", "difference", "adaptation", "latents")),
     }
     assert {path.name for path in tmp_path.iterdir() if path.stat().st_size > LARGEST} == set()
     colours = [style(name, results.labels).colour for name in results.labels]

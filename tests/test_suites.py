@@ -1,5 +1,7 @@
 """What a suite is: its file, its members, its plan; and what a wrong file gets."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,8 @@ import pytest
 import yaml
 
 from sparc.errors import UserError
-from sparc.suites import Suite, cost, find_suite, longest_first, planned, provided, read_suite
+from sparc.methods import METHODS
+from sparc.suites import COSTS, Suite, cost, enrol, find_suite, longest_first, planned, provided, read_suite
 
 OWN: dict[str, Any] = {
     "methods": ["sparc", "rma"],
@@ -68,19 +71,61 @@ def test_the_longest_run_begins_first() -> None:
     assert members[0].config.method == "history-input" and members[-1].config.method == "only-obs"
     costs = [cost(member.config) for member in members]
     assert costs == sorted(costs, reverse=True)
+    assert COSTS.keys() == METHODS.keys()
     lengths = [member.config.history_length for member in longest_first(find_suite("history-length").members())]
     assert lengths[0] == 100 and lengths[-1] == 5
 
 
-def test_a_plan_remembers_what_was_run_before_in_its_folder(tmp_path: Path) -> None:
-    suite = find_suite("mujoco").scaled(updates=1000, seeds=[0], envs=["WindHopper-v5"])
-    suite.write(tmp_path)
-    later = find_suite("mujoco").scaled(updates=2000, seeds=[1], methods=["sparc"]).joined(planned("mujoco", tmp_path))
-    later.write(tmp_path)
-    read = planned("mujoco", tmp_path)
-    assert read == later
-    assert (read.seeds, read.updates, len(read.methods)) == ([0, 1], 2000, 5)
-    assert read.envs[0] == "WindHopper-v5" and set(read.envs) == set(find_suite("mujoco").envs)
+def test_a_plan_remembers_what_was_asked_for_in_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    first = enrol("mujoco", folder, updates=1000, seeds=[0], envs=["WindHopper-v5"], methods=["sparc"])
+    assert planned("mujoco", folder) == first
+    later = enrol("mujoco", folder, seeds=[1], methods=["sparc", "oracle"])  # a forgotten --updates is the folder's
+    assert (later.updates, later.seeds, later.methods, len(later.envs)) == (1000, [1], ["sparc", "oracle"], 3)
+    plan = planned("mujoco", folder)
+    assert (plan.updates, plan.seeds, plan.methods) == (1000, [0, 1], ["sparc", "oracle"])
+    assert plan.envs[0] == "WindHopper-v5" and set(plan.envs) == set(find_suite("mujoco").envs)
+    assert enrol("mujoco", folder) == plan  # the name alone goes on with all of it
+    assert enrol("mujoco", folder, updates=2000).updates == planned("mujoco", folder).updates == 2000
+
+
+def test_a_plan_is_not_changed_to_another_experiment(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    enrol("mujoco", folder, updates=1000, seeds=[0])
+    before = (folder / "suite.yaml").read_text()
+    with pytest.raises(UserError, match=r"run with --updates 1000, not 500.*--run-dir"):
+        enrol("mujoco", folder, updates=500)
+    with pytest.raises(UserError, match=r"RMA's second phase cannot be undone.*--run-dir"):
+        enrol("mujoco", folder, updates=2000)
+    with pytest.raises(UserError, match=r"another variations.*--run-dir"):
+        enrol("history-length", folder)
+    with pytest.raises(UserError, match="another preset and config"):
+        enrol(str(write(tmp_path, config={"width": 8})), folder)
+    assert (folder / "suite.yaml").read_text() == before
+
+
+def test_runners_that_begin_at_once_all_get_into_the_plan(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    code = "import sys; from pathlib import Path; from sparc.suites import enrol; sys.stdin.readline()\n"
+    code += f"enrol({str(path)!r}, Path({str(tmp_path / 'runs')!r}), seeds=[int(sys.argv[1])])"
+    words = [sys.executable, "-c", code]
+    started = [subprocess.Popen([*words, str(seed)], stdin=subprocess.PIPE, text=True) for seed in range(4)]
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.close()
+    assert [process.wait(timeout=60) for process in started] == [0, 0, 0, 0]
+    assert sorted(planned("own", tmp_path / "runs").seeds) == [0, 1, 2, 3]
+
+
+def test_a_suite_knows_the_commands_that_give_its_results(tmp_path: Path) -> None:
+    scaled = find_suite("mujoco").scaled(updates=300_000, seeds=[0, 1])
+    assert scaled.commands() == [
+        "sparc suite run mujoco --updates 300000 --seeds 0 1", "sparc suite report mujoco",
+    ]  # fmt: skip
+    assert find_suite("smoke").commands()[0] == "sparc suite run smoke"
+    own = read_suite(write(tmp_path)).commands()
+    assert own[0].startswith("sparc suite run own.yaml --updates 300 --methods sparc rma") and "--seeds 0 1" in own[0]
 
 
 def test_a_user_may_write_numbers_as_text_and_leave_out_what_has_a_default(tmp_path: Path) -> None:
@@ -103,6 +148,18 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "one method instead of a list": ({"methods": "sparc"}, "methods must be a list"),
     "missing updates": ({"updates": None}, "lacks updates"),
     "updates between chunks": ({"updates": 310}, "multiple of chunk"),
+    "updates between chunks, for RMA": ({"updates": 310, "methods": ["rma"]}, "310.*multiple of chunk"),
+    "a variation that YAML reads as no": ({"variations": {False: {}}}, "False: put it in quotes"),
+    "a title that is no text": ({"title": 3}, "title must be text"),
+    "a config that sets RMA's phases": ({"config": {"expert_updates": 100}}, "cannot set expert_updates"),
+    "a reference to an unknown environment": (
+        {"reference": {"title": "x", "updates": 1, "ood": {"Boat-v0": {}}}},
+        "Boat-v0",
+    ),
+    "a reference to an unknown method": (
+        {"reference": {"title": "x", "updates": 1, "ood": {"DriftingBoat-v0": {"spark": [1, 2]}}}},
+        "spark",
+    ),
     "a grid of one": ({"grid": 1}, "grid must be"),
     "no episodes": ({"episodes": 0}, "episodes must be"),
     "an unknown preset": ({"preset": "lite"}, "light"),

@@ -2,12 +2,15 @@
 
 evaluations/<updates>-trace.csv    a row per region and step around the switch, means over the episodes still running
 evaluations/<updates>-latents.csv  a row per context of the grid; only of methods with an adapter
+evaluations/<updates>-adaptation.json  the seal, written last: the grid, the rows of both, why there is no trace
 """
 
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +23,7 @@ from sparc.errors import RunFailure, SparcError, UserError
 from sparc.evaluation import ProgressCall
 from sparc.history import History
 from sparc.results import Array, Latents, Trace, cell, write_table
-from sparc.runs import Run, usable_cores
+from sparc.runs import Run, replace, usable_cores
 
 if TYPE_CHECKING:  # these bring JAX
     from sparc.nets import ContextEncoder
@@ -37,8 +40,10 @@ SETTLED = 0.1  # of the jump
 CLEAR, CLOSE = 4.0, 1.5  # times the noise: what counts as a jump, and what as being at the level
 SMOOTH = (1, 5, 25)  # steps to average over, until the jump is clear
 
+TRACE, LATENTS, SEAL = "trace.csv", "latents.csv", "adaptation.json"  # behind the checkpoint's number
 TRACE_COLUMNS = ("region", "step", "reward", "distance", "rows")
 LATENT_COLUMNS = ("psi_1", "psi_2", "phi_1", "phi_2")
+NO_TRACE = Trace(np.empty(0, np.str_), *np.empty((4, 0)))
 
 
 # Switches
@@ -115,18 +120,15 @@ def episodes(
         running = np.ones(len(before), bool)
         for step in range(steps):
             if after is not None and step == switch:
-                venv.set_contexts(after)
+                with blame(env, step):
+                    venv.set_contexts(after)
             seen = np.where(running[:, None], obs, 0.0).astype(np.float32)
             context = venv.contexts.astype(np.float32) if policy.reads == "context" else None
             inputs = Inputs(seen, context, history.array if policy.reads == "history" else None)
             unit, latent = (np.asarray(part) for part in decide(policy.actor, inputs))
             history.push(seen, unit)
-            try:
+            with blame(env, step):
                 obs, reward, terminated, truncated, _ = venv.step(policy.scale(unit))
-            except SparcError:
-                raise
-            except Exception as error:
-                raise RunFailure(f"{env} raised {type(error).__name__} at step {step}: {error}") from error
             bad = running & ~(np.isfinite(reward) & np.isfinite(obs).all(axis=1))
             if bad.any():
                 raise RunFailure(
@@ -140,6 +142,17 @@ def episodes(
                 return
     finally:
         venv.close()
+
+
+@contextmanager
+def blame(env: str, step: int) -> Iterator[None]:
+    """Say that it was the environment, and when, that raised what it should not."""
+    try:
+        yield
+    except SparcError:
+        raise
+    except Exception as error:
+        raise RunFailure(f"{env} raised {type(error).__name__} at step {step}: {error}") from error
 
 
 def episode_limit(env: str, env_options: dict[str, Any]) -> int:
@@ -280,36 +293,55 @@ def moving_average(value: Array, width: int) -> Array:
 # Files
 
 
-def adapt_run(run: Run, number: int, grid: int, progress: ProgressCall | None = None) -> None:
-    """Measure how a run's checkpoint adapts; write its trace and, where it has an adapter, its latents."""
+def adapt_run(run: Run, number: int, grid: int, progress: ProgressCall | None = None) -> str:
+    """Measure how a run's checkpoint adapts; write trace, latents and seal; say why there is no trace if there is none.
+
+    Latents need an adapter. A trace needs an environment whose context can be switched in mid-episode.
+    """
     from sparc.loading import load_with_psi
 
     env, options = run.config.env, run.config.env_options
     space = get_env(env).context_space
     contexts = space.grid(grid)
     policy, psi = load_with_psi(run, number)
-    found = trace(policy, psi, env, progress=progress, **options)
+    note = why_no_trace(env, options)
+    found = NO_TRACE if note else trace(policy, psi, env, progress=progress, **options)
+    if not note and not len(found.step):
+        note = "all episodes ended long before their middle"
     mapped = latents(policy, psi, env, contexts, progress=progress, **options)
     run.evaluations.mkdir(exist_ok=True)
-    if mapped is not None:
+    seal = file_of(run, number, SEAL)
+    seal.unlink(missing_ok=True)  # it is not of what is written now
+    if mapped is None:
+        file_of(run, number, LATENTS).unlink(missing_ok=True)
+    else:
         regions = np.where(space.is_train(contexts), "ind", "ood")
         write_columns(
-            latents_path(run, number),
+            file_of(run, number, LATENTS),
             [*space.names, "region", *LATENT_COLUMNS],
             [*contexts.T, regions, *mapped.psi.T, *mapped.phi.T],
         )
     columns = [found.region, found.step, found.reward, found.distance, found.rows]
-    write_columns(trace_path(run, number), TRACE_COLUMNS, columns)  # last: where it is, all is whole
+    write_columns(file_of(run, number, TRACE), TRACE_COLUMNS, columns)
+    rows = {"trace_rows": len(found.step), "latents_rows": None if mapped is None else len(mapped.psi)}
+    replace(seal, json.dumps({"grid": grid, **rows, "note": note}) + "\n")  # last: where it is, the rest is whole
+    return note
 
 
-def trace_path(run: Run, number: int) -> Path:
-    """Name a checkpoint's trace."""
-    return run.evaluations / f"{number}-trace.csv"
+def why_no_trace(env: str, env_options: dict[str, Any]) -> str:
+    """Say why no context can be switched in mid-episode; nothing if it can."""
+    if not len(switches(get_env(env).context_space).region):
+        return "there is only one context"
+    venv = make_vector_env(env, 1, **env_options)
+    try:
+        return venv.why_not_switch()
+    finally:
+        venv.close()
 
 
-def latents_path(run: Run, number: int) -> Path:
-    """Name a checkpoint's latents."""
-    return run.evaluations / f"{number}-latents.csv"
+def file_of(run: Run, number: int, name: str) -> Path:
+    """Name a file of a checkpoint's adaptation."""
+    return run.evaluations / f"{number}-{name}"
 
 
 def write_columns(path: Path, names: Iterable[str], columns: list[Any]) -> None:
@@ -317,29 +349,59 @@ def write_columns(path: Path, names: Iterable[str], columns: list[Any]) -> None:
     write_table(path, names, (map(cell, row) for row in zip(*columns, strict=True)))
 
 
+def read_adaptation(run: Run, number: int, grid: int) -> tuple[Trace, Latents | None]:
+    """Read what `adapt_run` wrote of a checkpoint, if it is of this grid and whole; None without an adapter."""
+    try:
+        seal = read_seal(file_of(run, number, SEAL))
+        if seal["grid"] != grid:
+            raise ValueError(f"it is of a grid of {seal['grid']}, not {grid}")
+        found = read_trace(file_of(run, number, TRACE))
+        check_rows(file_of(run, number, TRACE), len(found.step), seal["trace_rows"])
+        mapped = None
+        if seal["latents_rows"] is not None:
+            mapped = read_latents(file_of(run, number, LATENTS))
+            check_rows(file_of(run, number, LATENTS), len(mapped.psi), seal["latents_rows"])
+    except (OSError, ValueError, csv.Error) as error:
+        # an OSError would name the whole path, which is of the machine
+        why = f"{Path(error.filename).name}: {error.strerror}" if isinstance(error, OSError) else error
+        raise UserError(
+            f"The adaptation of checkpoint {number} is missing or damaged ({why}): write it anew, "
+            f"`sparc evaluate RUN --adaptation --grid {grid} --checkpoint {number}`."
+        ) from error
+    return found, mapped
+
+
+def read_seal(path: Path) -> dict[str, Any]:
+    """Read what a seal says; a ValueError tells what is wrong with it, as in all that follow."""
+    try:
+        seal = json.loads(path.read_text())
+    except ValueError:
+        raise ValueError(f"{path.name} is no JSON") from None
+    if not isinstance(seal, dict) or not seal.keys() >= {"grid", "trace_rows", "latents_rows"}:
+        raise ValueError(f"{path.name} is not whole")
+    return seal
+
+
 def read_trace(path: Path) -> Trace:
-    """Read what `adapt_run` wrote."""
+    """Read a trace."""
     columns = read_columns(path, TRACE_COLUMNS)
     return Trace(columns["region"], *(numbers(columns[name], path) for name in TRACE_COLUMNS[1:]))
 
 
 def read_latents(path: Path) -> Latents:
-    """Read what `adapt_run` wrote."""
+    """Read latents."""
     columns = read_columns(path, LATENT_COLUMNS)
     found = np.stack([numbers(columns[name], path) for name in LATENT_COLUMNS], axis=1)
     return Latents(found[:, :2], found[:, 2:])
 
 
 def read_columns(path: Path, needed: Iterable[str]) -> dict[str, NDArray[np.str_]]:
-    """Read a CSV file by columns; refuse one that is not whole."""
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: write it, `sparc evaluate RUN --adaptation`.") from None
+    """Read a CSV file by columns."""
+    text = path.read_text(errors="replace")
     names, *rows = list(csv.reader(text.splitlines())) or [[]]
     cut = not text.endswith("\n") or any(len(row) != len(names) for row in rows)
     if cut or not set(needed) <= set(names):
-        raise damaged(path)
+        raise ValueError(f"{path.name} is cut short")
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     return {name: np.array(column, np.str_) for name, column in zip(names, columns, strict=True)}
 
@@ -349,9 +411,10 @@ def numbers(column: NDArray[np.str_], path: Path) -> Array:
     try:
         return np.where(column == "", "nan", column).astype(np.float64)
     except ValueError:
-        raise damaged(path) from None
+        raise ValueError(f"{path.name} has a cell that is no number") from None
 
 
-def damaged(path: Path) -> UserError:
-    """Say that a file is not whole."""
-    return UserError(f"{path} is damaged: write it anew, `sparc evaluate RUN --adaptation`.")
+def check_rows(path: Path, there: int, sealed: Any) -> None:
+    """Hold the rows of a file against those that were written."""
+    if there != sealed:
+        raise ValueError(f"{path.name} has {there} rows instead of {sealed}")

@@ -23,7 +23,7 @@ from sparc.figures import (
     style,
     with_looks,
 )
-from sparc.gaps import gaps, labels_in, means_over
+from sparc.gaps import gaps, labels_in, means_over, number_of
 from sparc.results import Array, EnvResults, Latents, Results, Trace
 from sparc.stats import cell_table
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+REGIONS = {"ind": "to contexts in distribution", "ood": "to contexts out of distribution"}
 GAIT = 25  # steps: a moving average over several strides, with which the reward goes up and down
 WINDOW_SHARE = 20  # but no more than this part of what is shown: short episodes have short strides
 MOST_MARKS = 300  # contexts whose encodings a figure shows, in all its rows: more cannot be told apart
@@ -42,40 +43,58 @@ def adaptation(results: Results, env: str) -> Figure | None:
     from sparc.adaptation import settling
 
     part = results.envs[env]
-    if not any(part.traces.values()):
-        return None
     names = labels_in(results, env)
-    shown = max(len(np.unique(trace.step)) for seeds in part.traces.values() for trace in seeds.values())
+    traces: dict[str, list[Trace]] = {name: list(part.there("traces", name).values()) for name in names}
+    if not any(traces.values()):
+        return None
+    shown = max(len(np.unique(trace.step)) for found in traces.values() for trace in found)
     gait = max(min(GAIT, shown // WINDOW_SHARE), 1)
     figure, panels = new_figure(2, 2, 4.8, sharex=True, sharey="row")
-    for column, region in enumerate(("ind", "ood")):
+    notes = gaps(results, env, "traces", names)
+    for column, (region, words) in enumerate(REGIONS.items()):
+        switched = {name: [trace for trace in found if reaches(trace, region)] for name, found in traces.items()}
         for row, (quantity, smooth) in enumerate((("distance", 1), ("reward", gait))):
             panel = panels[row, column]
-            for name in names:
-                step, values, running = align(list(part.traces.get(name, {}).values()), region, quantity)
+            drawn = set[int]()
+            for name, found in switched.items():
+                step, values, running = align(found, region, quantity)
                 whole = np.isfinite(values).all(axis=0)  # up to where some episodes of every seed are running
                 if whole.any():
                     took = settling(step[whole], values[:, whole].mean(axis=0))
-                    text = f"{name}: {'unclear' if took is None else f'{took:.0f} steps' if took != 1 else '1 step'}"
+                    text = "unclear" if took is None else f"{took:.0f} steps" if took != 1 else "1 step"
+                    text = f"{results.names[name]}: {text}"
                     draw_switch(panel, style(name, results.labels), step, values, running, smooth, text)
+                    drawn.add(len(found))
             if panel.lines:
                 place: dict[str, Any] = {"loc": "upper right"}
                 if row:
                     place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.22), "ncols": 2, "columnspacing": 1.0}
-                panel.legend(title="settled after", handlelength=2.5, **place)
+                title = "settled after" + (f" (mean of {number_of(drawn)} seeds)" if max(drawn) > 1 else "")
+                panel.legend(title=title, handlelength=2.5, **place)
             else:
                 panel.text(0.5, 0.5, "no results", transform=panel.transAxes, ha="center", va="center", color=ALARM)
             panel.axvline(0, color=GREY, lw=0.8, zorder=0)
-    panels[0, 0].set(title="to contexts in distribution", ylabel="distance of φ(h) from ψ(c)", ylim=(0, None))
-    panels[0, 1].set(title="to contexts out of distribution")
+        panels[0, column].set_title(words)
+        lacking = [
+            f"{results.names[name]} {f'{len(found)} of {len(traces[name])} seeds' if found else 'no results'}"
+            for name, found in switched.items()
+            if len(found) < len(traces[name])
+        ]
+        if lacking:
+            notes.append(f"{words}: {', '.join(lacking)}; no episode of the rest lasts until the switch")
+    panels[0, 0].set(ylabel="distance of φ(h) from ψ(c)", ylim=(0, None))
     panels[1, 0].set(xlabel="steps since the switch", ylabel=f"reward per step (mean of {gait})")
     panels[1, 1].set(xlabel="steps since the switch")
     add_title(figure, f"{env}: the context switches in mid-episode ({means_over(results, [env], 'traces', names)})")
-    notes = gaps(results, env, "traces", names)
     if any(line.get_alpha() == FADED for panel in panels.flat for line in panel.lines):
         notes.append("Pale: fewer than half of the episodes, or not those of all seeds, are still running.")
     add_note(figure, notes)
     return figure
+
+
+def reaches(trace: Trace, region: str) -> bool:
+    """Say whether any episode of a run gets as far as the switch to a region."""
+    return bool(((trace.region == region) & (trace.step >= 0)).any())
 
 
 def align(traces: Sequence[Trace], region: str, quantity: str) -> tuple[Array, Array, Array]:
@@ -124,7 +143,7 @@ def latent_map(results: Results, env: str) -> Figure | None:
         seed = min(part.latents[name])
         for feature, panel in enumerate(row):
             scale = draw_latents(panel, part, part.latents[name][seed], chosen, feature)
-            panel.set_title(f"{name}, seed {seed}")
+            panel.set_title(f"{results.names[name]}, seed {seed}")
             if name == names[0]:
                 figure.colorbar(
                     scale, ax=panels[:, feature], label=axis_label(part.space, feature), aspect=40, pad=0.02

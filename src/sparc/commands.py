@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,20 @@ def evaluate(parsed: argparse.Namespace) -> int:
     from sparc.adaptation import adapt_run
     from sparc.display import step_bar, summary_table
     from sparc.evaluation import evaluate_run
+    from sparc.stopping import while_wanted
 
-    with step_bar(f"{run.config.method} on {run.config.env}") as progress:
-        evaluation, stem = evaluate_run(run, grid, episodes, parsed.checkpoint, progress)
-    number = int(stem.name.split("-")[0])
-    if parsed.adaptation:
-        with step_bar("switching contexts in mid-episode") as progress:
-            adapt_run(run, number, grid, progress)
+    run.lock(run.evaluating)
+    try:
+        with step_bar(f"{run.config.method} on {run.config.env}") as progress:
+            evaluation, stem = evaluate_run(run, grid, episodes, parsed.checkpoint, while_wanted(progress))
+        number, note = int(stem.name.split("-")[0]), ""
+        if parsed.adaptation:
+            with step_bar("switching contexts in mid-episode") as progress:
+                note = adapt_run(run, number, grid, while_wanted(progress))
+    finally:
+        run.close()
+    if note:
+        print(f"note: no trace of a switch: {note}", file=sys.stderr)
     summary_table({run.config.method: evaluation}, f"{run.config.env}, checkpoint {number}")
     print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {stem.parent / 'heatmap.png'}")
     return 0
@@ -107,32 +115,32 @@ def suite_list(parsed: argparse.Namespace) -> int:
 
 def suite_run(parsed: argparse.Namespace) -> int:
     """`sparc suite run`."""
-    from sparc.suites import PLAN, find_suite, folder_of, planned
+    from sparc.suites import enrol, folder_of
 
-    suite = find_suite(parsed.suite).scaled(
+    jobs = whole("--jobs", parsed.jobs) if parsed.jobs is not None else None
+    folder = folder_of(parsed.suite, parsed.run_dir)
+    suite = enrol(
+        parsed.suite,
+        folder,
         updates=whole("--updates", parsed.updates) if parsed.updates is not None else None,
         seeds=[whole("--seeds", seed, low=0) for seed in parsed.seeds] if parsed.seeds else None,
         envs=parsed.envs,
         methods=parsed.methods,
     )
-    jobs = whole("--jobs", parsed.jobs) if parsed.jobs is not None else None
-    folder = folder_of(parsed.suite, parsed.run_dir)
-    plan = suite.joined(planned(parsed.suite, folder)) if (folder / PLAN).is_file() else suite
-    plan.write(folder)
 
     from sparc.runner import Runner
 
     runner = Runner(suite, folder, jobs)
-    print(f"{suite.name}: {len(runner.members)} runs in {folder}, {runner.jobs} at a time")
+    print(f"{suite.name}: {len(runner.members)} runs in {folder}, {runner.jobs} at a time", flush=True)
     done = runner.run()
     print(runner.conclusion())
     where = f" --run-dir {parsed.run_dir}" if parsed.run_dir else ""
     if done:
         print(f"next: sparc suite report {parsed.suite}{where}")
         return 0
-    failed = [standing.state for standing in runner.standings.values() if standing.state in ("failed", "other config")]
-    print("go on with: the same command; what is done stays done")
-    return 1 if failed else 0
+    if any(standing.state == "waiting" for standing in runner.standings.values()):
+        print(f"go on with: sparc suite run {parsed.suite}{where}")
+    return 1 if any(standing.state in ("failed", "other config") for standing in runner.standings.values()) else 0
 
 
 def suite_status(parsed: argparse.Namespace) -> int:

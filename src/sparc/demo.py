@@ -43,7 +43,7 @@ def run_demo(seed: int, folder: Path | None) -> int:
         failed = [f"{m.config.method}: {s.note}" for m, s in runner.standings.items() if s.state == "failed"]
         again = f"sparc suite run {SUITE} --seeds {seed} --run-dir {folder}"
         raise RunFailure(f"{'; '.join(failed) or 'stopped'}. Go on with `{again}`.")
-    evaluations = {m.config.method: finished(suite, Run.open(folder / m.path))[1] for m in suite.members()}
+    evaluations = {m.config.method: finished(suite, Run.open(folder / m.path)).evaluation for m in suite.members()}
     random = random_return(GRID, seed)
     scores = {name: score(evaluation, evaluations["oracle"], random) for name, evaluation in evaluations.items()}
     picture, table = folder / "heatmaps.png", folder / "summary.json"

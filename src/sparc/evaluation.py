@@ -101,7 +101,7 @@ def read_evaluation(stem: Path) -> Evaluation:
         evaluation = Evaluation.read_csv(stem.with_suffix(".csv"))
         if json.loads(stem.with_suffix(".json").read_text())["summary"] != evaluation.summary():
             raise ValueError("rows and summary do not fit together")
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"The evaluation {stem} is damaged ({error}): delete it and evaluate again.") from error
     return evaluation
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from sparc.results import Results
 
@@ -18,7 +18,7 @@ def labels_in(results: Results, env: str) -> list[str]:
 
 def count(results: Results, env: str, kind: str, name: str) -> int:
     """Count the seeds of a label that there are results of."""
-    return len(getattr(results.envs[env], kind).get(name, {}))
+    return len(results.envs[env].there(kind, name))
 
 
 def seeds(results: Results, env: str, name: str) -> str:
@@ -30,10 +30,15 @@ def seeds(results: Results, env: str, name: str) -> str:
 def means_over(results: Results, envs: Iterable[str], kind: str, names: Iterable[str]) -> str:
     """Say over how many seeds means are: one number or, where they differ, the least and the most."""
     found = {count(results, env, kind, name) for name in names for env in envs} - {0}
-    low, high = min(found, default=0), max(found, default=0)
-    if high <= 1:
-        return "one seed each" if high else "no results"
-    return f"mean ± s.e.m. over {f'{low} to {high}' if low < high else low} seeds"
+    if max(found, default=0) <= 1:
+        return "one seed each" if found else "no results"
+    return f"mean ± s.e.m. over {number_of(found)} seeds"
+
+
+def number_of(counts: Collection[int]) -> str:
+    """Write one number or, where they differ, the least and the most."""
+    low, high = min(counts), max(counts)
+    return f"{low} to {high}" if low < high else str(low)
 
 
 def why_missing(results: Results, env: str, name: str) -> str:
@@ -48,9 +53,14 @@ def gaps(results: Results, env: str, kind: str, names: Iterable[str]) -> list[st
     found = {name: count(results, env, kind, name) for name, number in planned.items() if number}
     if found and not any(found.values()):
         return [f"{env}: no results"]
-    lacking = [f"{name} {number} of {planned[name]} seeds" for name, number in found.items() if number < planned[name]]
+    shown = results.names
+    lacking = [
+        f"{shown[key]} {number} of {planned[key]} seeds" for key, number in found.items() if number < planned[key]
+    ]
     if lacking:
         return [f"{env} is incomplete: {', '.join(lacking)}"]
     if len(set(found.values())) > 1:
-        return [f"{env}: uneven numbers of seeds: {', '.join(f'{name} {number}' for name, number in found.items())}"]
+        return [
+            f"{env}: uneven numbers of seeds: {', '.join(f'{shown[key]} {number}' for key, number in found.items())}"
+        ]
     return []

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from sparc.adaptation import latents_path, read_latents, read_trace, trace_path
 from sparc.envs import get_env
 from sparc.errors import SparcError, UserError
 from sparc.evaluation import ProgressCall
@@ -29,26 +28,25 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
         space = get_env(member.config.env).context_space
         contexts = space.grid(suite.grid)
         part = envs.setdefault(short(member), EnvResults(space, contexts, space.is_train(contexts)))
-        entry = describe(member, survey(suite, member, folder))
+        entry = describe(member, survey(suite, member, folder), folder)
         if entry["state"] == "done":
             try:
                 run = Run.open(folder / member.path)
                 entry |= add(part, suite, member, run) | about(run)
             except SparcError as error:
-                entry |= {"state": "failed", "note": str(error)}
+                entry |= {"state": "failed", "note": anywhere(str(error), member, folder)}
         entries.append(entry)
-    reference = suite.reference
     manifest = {
         "suite": suite.name,
         "title": suite.title or suite.name,
         "about": suite.about,
         "updates": suite.updates,
-        "paper_updates": reference["updates"] if reference else None,
         "grid": suite.grid,
         "episodes": suite.episodes,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "contexts": {env: part.space.to_dict() for env, part in envs.items()},
-        "reference": reference,
+        "reference": suite.reference,
+        "commands": suite.commands(),
         "members": entries,
     }
     return Results(manifest, envs)
@@ -59,9 +57,14 @@ def short(member: Member) -> str:
     return member.config.env.split(":")[-1]
 
 
-def describe(member: Member, standing: Standing) -> dict[str, Any]:
+def anywhere(note: str, member: Member, folder: Path) -> str:
+    """Name files from the suite's folder on: where that lies is the machine's business."""
+    return note.replace(str(folder / member.path), member.path.as_posix()).replace(str(folder), "the suite's folder")
+
+
+def describe(member: Member, standing: Standing, folder: Path) -> dict[str, Any]:
     """Say what a member is and where it stands."""
-    state, note = standing.state, standing.note
+    state, note = standing.state, anywhere(standing.note, member, folder)
     if state in ("waiting", "in use"):
         state_shown = "partial" if standing.updates else "missing"
         progress = f"{standing.updates:,} of {member.config.updates:,} updates" if standing.updates else "not started"
@@ -87,18 +90,18 @@ def describe(member: Member, standing: Standing) -> dict[str, Any]:
 
 def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, Any]:
     """Put a run's results in their places and name the checkpoint that they are of."""
-    number, evaluation = finished(suite, run)
+    number, evaluation, trace, latents = finished(suite, run)
     contexts, _, returns = evaluation.cells()
-    trace = read_trace(trace_path(run, number))
-    latents = read_latents(latents_path(run, number)) if latents_path(run, number).exists() else None
     if not np.array_equal(contexts, part.contexts) or (latents and len(latents.psi) != len(contexts)):
         raise UserError("It was tested in other contexts than the suite's: delete its evaluations and run the suite.")
     scores = [record for record in run.records() if record["kind"] == "evaluation"]
-    columns = [np.array([record[key] for record in scores], float) for key in ("updates", "mean_return")]
+    updates, means = (np.array([record[key] for record in scores], float) for key in ("updates", "mean_return"))
+    phase = np.array([record["phase"] for record in scores], str)
     name, seed = label(member.config.method, member.variation), member.config.seed
     part.returns.setdefault(name, {})[seed] = returns
-    part.curves.setdefault(name, {})[seed] = Curve(*columns)
-    part.traces.setdefault(name, {})[seed] = trace
+    part.curves.setdefault(name, {})[seed] = Curve(updates, means, phase)
+    if len(trace.step):  # none where the context cannot be switched
+        part.traces.setdefault(name, {})[seed] = trace
     if latents is not None:
         part.latents.setdefault(name, {})[seed] = latents
     return {"checkpoint": number}
@@ -107,8 +110,13 @@ def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, A
 def about(run: Run) -> dict[str, Any]:
     """Say how long a run took and with what it was made; without paths, which are of the machine."""
     sessions = run.manifest()["sessions"]
-    newest = sessions[-1] if sessions else {"versions": {}, "machine": {}}
-    return {"train_seconds": train_seconds(run), "versions": newest["versions"], "machine": newest["machine"]}
+    return {"train_seconds": train_seconds(run)} | {
+        kind: {
+            name: ", ".join(dict.fromkeys(str(session[kind].get(name, "?")) for session in sessions))
+            for name in (sessions[-1][kind] if sessions else {})
+        }
+        for kind in ("versions", "machine")
+    }
 
 
 def train_seconds(run: Run) -> float | None:

@@ -2,7 +2,7 @@
 
 manifest.json        the suite, its environments' contexts, every member: its run, checkpoint, state, versions
 cells-<env>.csv      a row per member and context of the grid: the mean return over the episodes
-curves-<env>.csv     a row per member and evaluation during training: the mean return in the IND settings
+curves-<env>.csv     a row per member and evaluation during training: the mean return in the IND settings, the phase
 traces-<env>.csv     a row per member and step around a switch of the context in mid-episode
 latents-<env>.csv    a row per member and context of the grid: ψ(c) and φ(h) in two dimensions
 """
@@ -26,8 +26,20 @@ from sparc.runs import replace
 Array = NDArray[np.float64]
 Value = TypeVar("Value")
 ByMember = dict[str, dict[int, Value]]  # label → seed → what that run gave
+Columns = Mapping[str, NDArray[np.str_]]  # of a table, as text
 
 KEYS = ("method", "variation", "seed")
+ROUNDING = 1e-7  # relative: numbers are written with eight digits
+NAMES = {  # as the paper writes them
+    "sparc": "SPARC",
+    "rma": "RMA",
+    "only-obs": "Only Obs",
+    "history-input": "History Input",
+    "oracle": "Oracle",
+}
+PROTAGONIST, RIVAL, REFERENCE = "sparc", "rma", "oracle"
+EXPERT = "expert"  # RMA's first phase
+TOLD = "RMA's first phase is told the context"
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,7 @@ class Curve:
 
     updates: Array  # (T,)
     returns: Array  # (T,) mean over the IND settings
+    phase: NDArray[np.str_]  # (T,) "train"; of RMA "expert", then "adapter"
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,16 @@ class EnvResults:
     traces: ByMember[Trace] = field(default_factory=dict)
     latents: ByMember[Latents] = field(default_factory=dict)
 
+    @property
+    def regions(self) -> list[str]:
+        """Give the regions that have cells."""
+        return [name for name, cells in (("ood", ~self.ind), ("ind", self.ind)) if cells.any()]
+
+    def there(self, kind: str, label: str) -> dict[int, Any]:
+        """Give what the seeds of a label have of a kind of result, but for those whose table would have no row."""
+        found: dict[int, Any] = getattr(self, kind).get(label, {})
+        return {seed: value for seed, value in found.items() if rows_of(value)}
+
     def matrix(self, label: str, region: str | None = None) -> Array:
         """Give the returns of a label's seeds, (seeds, cells), of all cells, the IND or the OOD ones."""
         rows = np.stack(list(self.returns[label].values()))
@@ -85,7 +108,38 @@ class Results:
     @property
     def labels(self) -> list[str]:
         """What is compared, in the suite's order, whether there are results of it or not."""
-        return list(dict.fromkeys(label(m["method"], m["variation"]) for m in self.manifest["members"]))
+        return list(self.methods)
+
+    @property
+    def methods(self) -> dict[str, tuple[str, str]]:
+        """Give method and variation of each label."""
+        return {label(m["method"], m["variation"]): (m["method"], m["variation"]) for m in self.manifest["members"]}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Give what the reader calls each label."""
+        return {key: display_name(*both) for key, both in self.methods.items()}
+
+    @property
+    def ours(self) -> list[str]:
+        """Give the labels that the suite is about: SPARC, or each variation of it; without one, the first label."""
+        return [key for key, (method, _) in self.methods.items() if method == PROTAGONIST] or self.labels[:1]
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Give what is compared, the most wanted first: ours with the rest, and with each other."""
+        methods, ours = self.methods, self.ours
+        others = sorted(methods, key=lambda key: (methods[key][0] != RIVAL, methods[key][0] == REFERENCE))
+        pairs = [(a, b) for a in ours for b in others if a != b and not (b in ours and ours.index(b) < ours.index(a))]
+        return sorted(pairs, key=lambda pair: methods[pair[0]][1] != methods[pair[1]][1])
+
+    @property
+    def told(self) -> list[str]:
+        """Give the labels with evaluations in training of a policy that is told the context."""
+        curves = [
+            (key, curve) for part in self.envs.values() for key in part.curves for curve in part.curves[key].values()
+        ]
+        return list(dict.fromkeys(key for key, curve in curves if (curve.phase == EXPERT).any()))
 
     def members(self, env: str, label_: str) -> list[dict[str, Any]]:
         """Give the manifest's entries of one environment and label."""
@@ -98,15 +152,24 @@ def label(method: str, variation: str) -> str:
     return f"{method} {variation}" if variation else method
 
 
+def display_name(method: str, variation: str) -> str:
+    """Name what is compared for the reader."""
+    return f"{NAMES.get(method, method)} {variation}".strip()
+
+
+def rows_of(value: Any) -> int:
+    """Count the rows of a run's result in its table."""
+    return len(value if isinstance(value, np.ndarray) else next(iter(vars(value).values())))
+
+
 # Files
 
 
 def write(results: Results, folder: Path) -> None:
     """Write the tables; the manifest last: where it is, the rest is whole."""
     folder.mkdir(parents=True, exist_ok=True)
-    identity = {label(m["method"], m["variation"]): (m["method"], m["variation"]) for m in results.manifest["members"]}
     for env, part in results.envs.items():
-        for kind, (columns, rows) in tables(part, identity).items():
+        for kind, (columns, rows) in tables(part, results.methods).items():
             write_table(folder / f"{kind}-{env}.csv", [*KEYS, *columns], rows)
     replace(folder / "manifest.json", json.dumps(results.manifest, indent=1) + "\n")
 
@@ -125,7 +188,7 @@ def tables(
 
     return {
         "cells": ([*names, "region", "return"], rows(part.returns, lambda v: (*contexts, region, v))),
-        "curves": (["updates", "return"], rows(part.curves, lambda v: (v.updates, v.returns))),
+        "curves": (["updates", "return", "phase"], rows(part.curves, lambda v: (v.updates, v.returns, v.phase))),
         "traces": (
             ["region", "step", "reward", "distance", "rows"],
             rows(part.traces, lambda v: (v.region, v.step, v.reward, v.distance, v.rows)),
@@ -142,49 +205,68 @@ def read(folder: Path) -> Results:
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
         spaces = {env: ContextSpace.from_dict(space) for env, space in manifest["contexts"].items()}
-        return Results(manifest, {env: read_env(folder, env, space) for env, space in spaces.items()})
+        results = Results(
+            manifest, {env: read_env(folder, env, space, manifest["grid"]) for env, space in spaces.items()}
+        )
+        check_members(results)
+        return results
     except FileNotFoundError as error:
         raise UserError(
             f"{folder} holds no results: {Path(error.filename).name} is missing. `sparc suite report NAME` writes them."
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, csv.Error, UserError) as error:
         raise UserError(
             f"The results in {folder} are damaged ({error}): write them anew, `sparc suite report`."
         ) from error
 
 
-def read_env(folder: Path, env: str, space: ContextSpace) -> EnvResults:
-    """Read the four tables of an environment."""
+def read_env(folder: Path, env: str, space: ContextSpace, grid: int) -> EnvResults:
+    """Read the four tables of an environment; refuse rows of other contexts than those of the grid."""
     tables = {kind: read_table(folder / f"{kind}-{env}.csv") for kind in ("cells", "curves", "traces", "latents")}
-    first = next((columns for seeds in tables["cells"].values() for columns in seeds.values()), None)
-    contexts = np.empty((0, space.size))
-    if first is not None:
-        contexts = np.stack([first[name].astype(float) for name in space.names], axis=1)
-    ind = first["region"] == "ind" if first is not None else np.empty(0, bool)
+    contexts = space.grid(grid)
+    ind = space.is_train(contexts)
 
     def convert(kind: str, make: Any) -> ByMember[Any]:
         return {name: {seed: make(columns) for seed, columns in seeds.items()} for name, seeds in tables[kind].items()}
 
-    def numbers(columns: Mapping[str, NDArray[np.str_]], *names: str) -> list[Array]:
+    def numbers(columns: Columns, *names: str) -> list[Array]:
         return [columns[name].astype(float) for name in names]
 
-    def pairs(columns: Mapping[str, NDArray[np.str_]], name: str) -> Array:
-        return np.stack(numbers(columns, f"{name}_1", f"{name}_2"), axis=1)
-
-    def returns(columns: Mapping[str, NDArray[np.str_]]) -> Array:
-        if not np.array_equal(np.stack(numbers(columns, *space.names), axis=1), contexts):
-            raise ValueError(f"the runs of {env} were tested in different contexts")
-        return columns["return"].astype(float)
+    def over_grid(columns: Columns, *names: str) -> Array:
+        found = np.stack(numbers(columns, *space.names), axis=1)
+        slack = ROUNDING * (np.abs(contexts) + np.ptp(contexts, axis=0))
+        if found.shape != contexts.shape or not (np.abs(found - contexts) <= slack).all():
+            raise ValueError(f"a run of {env} was tested in other contexts than the manifest's grid")
+        if not np.array_equal(columns["region"] == "ind", ind) or not np.isin(columns["region"], ["ind", "ood"]).all():
+            raise ValueError(f"a run of {env} has other regions than the manifest's contexts")
+        return np.stack(numbers(columns, *names), axis=1)
 
     return EnvResults(
         space,
         contexts,
         ind,
-        convert("cells", returns),
-        convert("curves", lambda c: Curve(*numbers(c, "updates", "return"))),
+        convert("cells", lambda c: over_grid(c, "return")[:, 0]),
+        convert("curves", lambda c: Curve(c["updates"].astype(float), c["return"].astype(float), c["phase"])),
         convert("traces", lambda c: Trace(c["region"], *numbers(c, "step", "reward", "distance", "rows"))),
-        convert("latents", lambda c: Latents(pairs(c, "psi"), pairs(c, "phi"))),
+        convert("latents", lambda c: Latents(over_grid(c, "psi_1", "psi_2"), over_grid(c, "phi_1", "phi_2"))),
     )
+
+
+def check_members(results: Results) -> None:
+    """Refuse tables that hold other runs than the manifest says are done."""
+    done: dict[str, set[tuple[str, int]]] = {env: set() for env in results.envs}
+    for member in results.manifest["members"]:
+        runs = done[member["env"]]
+        if member["state"] == "done":
+            runs.add((label(member["method"], member["variation"]), member["seed"]))
+    for env, part in results.envs.items():
+        for kind in ("returns", "curves", "traces", "latents"):
+            found = {(name, seed) for name, seeds in getattr(part, kind).items() for seed in seeds}
+            # a run may lack the others: not every method has encodings, not every episode gets as far as the switch
+            wrong = found ^ done[env] if kind == "returns" else found - done[env]
+            for name, seed in sorted(wrong)[:1]:
+                what = "is not done but has" if (name, seed) in found else "is done but has no"
+                raise ValueError(f"{name}, seed {seed}, in {env} {what} {kind}")
 
 
 def cell(value: Any) -> Any:
@@ -208,6 +290,8 @@ def read_table(path: Path) -> ByMember[dict[str, NDArray[np.str_]]]:
     """Read a CSV file and part its rows by member; an empty cell is NaN."""
     with path.open(newline="") as file:
         columns, *rows = csv.reader(file)
+    if tuple(columns[:3]) != KEYS:
+        raise ValueError(f"{path.name} does not begin with the columns {', '.join(KEYS)}")
     grouped: dict[tuple[str, int], list[list[str]]] = {}
     for row in rows:
         if len(row) != len(columns):

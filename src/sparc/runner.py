@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -24,9 +24,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sparc.adaptation import trace_path
+from sparc.adaptation import read_adaptation
 from sparc.errors import RunFailure, SparcError
 from sparc.evaluation import Evaluation, read_evaluation, stem_of
+from sparc.results import Latents, Trace
 from sparc.runs import Run, usable_cores
 from sparc.stopping import PARENT, Stop
 from sparc.suites import Member, Suite, cost, longest_first
@@ -97,13 +98,22 @@ def newest(run: Run) -> tuple[int, float, float | None]:
     return updates, speed, score
 
 
-def finished(suite: Suite, run: Run) -> tuple[int, Evaluation]:
-    """Give the best checkpoint and its evaluation, if that is there and whole."""
+class Finished(NamedTuple):
+    """What a member that is done has produced."""
+
+    checkpoint: int
+    evaluation: Evaluation
+    trace: Trace
+    latents: Latents | None
+
+
+def finished(suite: Suite, run: Run) -> Finished:
+    """Give the best checkpoint with its evaluation and its adaptation, if all of that is there and whole."""
     number = run.choose("best")
     stem = stem_of(run, number, suite.grid, suite.episodes)
-    if not stem.with_suffix(".json").exists() or not trace_path(run, number).exists():
+    if not stem.with_suffix(".json").exists():
         raise RunFailure("not evaluated yet")
-    return number, read_evaluation(stem)
+    return Finished(number, read_evaluation(stem), *read_adaptation(run, number, suite.grid))
 
 
 def log_of(path: Path) -> Path:
@@ -132,6 +142,9 @@ class Runner:
 
     def run(self) -> bool:
         """Work until every member is done or failed, or until told to stop; say whether all are done."""
+        for member, standing in self.standings.items():
+            if standing.state in ("failed", "other config"):
+                self.tell(member, f"{standing.state}: {standing.note}")
         live = Live(console=self.console, refresh_per_second=2, transient=True)
         with Stop() as stop, live if self.console.is_terminal else nullcontext():
             try:
@@ -145,49 +158,55 @@ class Runner:
 
     def step(self) -> bool:
         """Look after the processes, start new ones; False when there is nothing left to wait for."""
-        for member, process in list(self.processes.items()):
-            if process.poll() is None:
-                self.watch(member)
-            else:
-                del self.processes[member]
-                self.conclude(member, process.returncode)
-        for member, standing in self.standings.items():
-            if standing.state == "in use" and member not in self.processes:
-                self.standings[member] = survey(self.suite, member, self.folder)
-            elif standing.state == "waiting" and len(self.processes) < self.jobs:
-                self.start(member)
+        for member in self.standings:
+            try:
+                self.look_after(member)
+            except (SparcError, OSError) as error:  # of one member, which must not stop the others
+                self.fail(member, str(error))
         return any(
             standing.state in ("waiting", "training", "evaluating", "in use") for standing in self.standings.values()
         )
 
+    def look_after(self, member: Member) -> None:
+        """Read how far a member is, take note of its end, or start it if it is its turn."""
+        process, state = self.processes.get(member), self.standings[member].state
+        if process is not None and process.poll() is None:
+            self.standings[member] = Standing(state, *newest(Run.open(self.folder / member.path)))
+        elif process is not None:
+            del self.processes[member]
+            self.conclude(member, process.returncode)
+        elif state == "in use":
+            self.standings[member] = survey(self.suite, member, self.folder)
+        elif state == "waiting" and len(self.processes) < self.jobs:
+            self.start(member)
+
+    def fail(self, member: Member, note: str) -> None:
+        """Give a member up and say why."""
+        if member in self.processes:
+            self.processes.pop(member).kill()
+        self.standings[member] = Standing("failed", self.standings[member].updates, note=note)
+        self.tell(member, f"failed: {note}")
+
     def start(self, member: Member) -> None:
         """Start the process that brings a member one stage further."""
         path = self.folder / member.path
-        try:
-            if not (path / "config.yaml").exists():
-                Run.create(member.config, path)
-            run = Run.open(path)
-        except SparcError as error:
-            self.standings[member] = Standing("failed", note=str(error))
-            return self.tell(member, f"failed: {error}")
+        if not (path / "config.yaml").exists():
+            Run.create(member.config, path)
+        run = Run.open(path)
         state: State = "training" if run.updates() < member.config.updates else "evaluating"
         if state == "training":
             command = ["resume", str(path), "--updates", str(member.config.updates)]
         else:
             options = {"--grid": self.suite.grid, "--episodes": self.suite.episodes}
             command = ["evaluate", str(path), "--adaptation", *(str(word) for pair in options.items() for word in pair)]
-        own = {**SHARED_GPU, **os.environ, **ONE_THREAD, PARENT: str(os.getpid())}
+        flags = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD['XLA_FLAGS']}".strip()}
+        own = {**SHARED_GPU, **os.environ, **ONE_THREAD, **flags, PARENT: str(os.getpid())}
         with log_of(path).open("ab") as log:
             self.processes[member] = subprocess.Popen(
                 [sys.executable, "-m", "sparc", *command], stdout=log, stderr=log, env=own, start_new_session=True
             )
         self.standings[member] = Standing(state, *newest(run))
         self.tell(member, f"{state} from {run.updates():,} updates" if state == "training" else state)
-
-    def watch(self, member: Member) -> None:
-        """Read how far a running member is."""
-        state = self.standings[member].state
-        self.standings[member] = Standing(state, *newest(Run.open(self.folder / member.path)))
 
     def conclude(self, member: Member, code: int) -> None:
         """Take note of how a member's process ended."""
@@ -197,25 +216,24 @@ class Runner:
                 log.write(
                     f"sparc: killed by {signal.Signals(-code).name}{' (out of memory?)' if code == -9 else ''}.\n"
                 )
-        standing = survey(self.suite, member, self.folder)
-        stuck = standing.state == "waiting" and self.standings[member].state == "evaluating"
-        if stuck or (code and standing.state != "in use"):  # another process may have been quicker to take it
-            standing = Standing(
-                "failed", *newest(Run.open(path)), note=complaint(path) or standing.note or f"exit code {code}"
-            )
-            self.tell(member, f"failed: {standing.note}")
-        elif standing.state == "done":
-            summary = finished(self.suite, Run.open(path))[1].summary()
-            self.tell(member, "done: " + ", ".join(f"{r.upper()} {part['mean']:,.1f}" for r, part in summary.items()))
+        before, standing = self.standings[member].state, survey(self.suite, member, self.folder)
         self.standings[member] = standing
+        if standing.state == "done":  # whatever the process said: another one may have been quicker
+            summary = finished(self.suite, Run.open(path)).evaluation.summary()
+            self.tell(member, "done: " + ", ".join(f"{r.upper()} {part['mean']:,.1f}" for r, part in summary.items()))
+        elif standing.state == "waiting" and (code or before == "evaluating"):
+            self.fail(member, complaint(path) or standing.note or f"exit code {code}")
+        elif standing.state in ("failed", "other config"):
+            self.tell(member, f"{standing.state}: {standing.note}")
 
     def end(self) -> None:
         """Let running members save what they have, and wait for them."""
         try:
             for process in self.processes.values():
                 process.terminate()
-            for process in self.processes.values():
+            for member, process in self.processes.items():
                 process.wait()
+                self.standings[member] = survey(self.suite, member, self.folder)
         except KeyboardInterrupt:
             for process in self.processes.values():
                 process.kill()

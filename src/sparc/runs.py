@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import sys
+import time
 import uuid
 from datetime import UTC, datetime
 from importlib import metadata
@@ -26,6 +27,7 @@ from sparc.envs import make_vector_env
 from sparc.errors import RunFailure, UserError
 from sparc.methods import check_method
 
+LOCK_ATTEMPTS, LOCK_SECONDS = 10, 0.3
 PACKAGES = ("sparc-rl", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")
 
 
@@ -36,6 +38,7 @@ class Run:
         self.path, self.config = path, config
         self.checkpoints, self.replay = path / "checkpoints", path / "replay"
         self.evaluations, self.metrics = path / "evaluations", path / "metrics.jsonl"
+        self.training, self.evaluating = path / ".lock", path / ".evaluating"  # locks
         self._board: Any = None
         self._lock: int | None = None
 
@@ -94,34 +97,31 @@ class Run:
             )
         self.write_config(dataclasses.replace(self.config, updates=updates))
 
-    def lock(self) -> None:
-        """Take the run for this process; the lock goes with the process, however it ends."""
-        descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.read(descriptor, 20).decode() or "unknown"
-            os.close(descriptor)
-            raise UserError(
-                f"{self.path} is in use by process {owner}: stop it first, or choose another --run-dir."
-            ) from None
+    def lock(self, file: Path | None = None) -> None:
+        """Take the run for this process, to train it or, with `evaluating`, to evaluate it; however the process ends,
+        the lock goes with it.
+        """
+        descriptor = os.open(file or self.training, os.O_RDWR | os.O_CREAT, 0o644)
+        for attempt in range(LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:  # someone may only be looking, see is_locked
+                if attempt + 1 < LOCK_ATTEMPTS:
+                    time.sleep(LOCK_SECONDS / LOCK_ATTEMPTS)
+                    continue
+                owner = os.read(descriptor, 20).decode() or "unknown"
+                os.close(descriptor)
+                raise UserError(
+                    f"{self.path} is in use by process {owner}: stop it first, wait for it, or choose another run."
+                ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         self._lock = descriptor
 
     def is_locked(self) -> bool:
-        """Say whether a process is training the run just now."""
-        try:
-            descriptor = os.open(self.path / ".lock", os.O_RDWR)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return False
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
+        """Say whether a process is training or evaluating the run just now."""
+        return any(held(file) for file in (self.training, self.evaluating))
 
     def begin(self, updates: int) -> None:
         """Note who goes on from where; drop the metrics of updates that a killed process did but did not save."""
@@ -220,6 +220,21 @@ def default_paths(config: Config) -> list[Path]:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     path = Path("runs") / config.env.split(":")[-1] / config.method / f"seed{config.seed}-{stamp}"
     return [path, *(path.with_name(f"{path.name}-{number}") for number in range(2, 100))]
+
+
+def held(lock: Path) -> bool:
+    """Say whether a process holds a lock."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
 
 
 def replace(path: Path, text: str) -> None:

@@ -44,7 +44,6 @@ class Summary:
     mean: float  # over seeds and cells
     sem: float  # over the seeds' means, NaN for a single seed
     iqm: Estimate  # over seeds and cells
-    spread: float  # standard deviation over the cells of their means over seeds
     seeds: int
 
 
@@ -55,8 +54,6 @@ class Comparison:
     difference: Estimate  # mean of x − mean of y, with Welch's t interval
     share: Estimate  # of the cells in which x is better
     probability: Estimate  # that a run of x has a higher mean than a run of y
-    x_iqm: Estimate
-    y_iqm: Estimate
     x_seeds: int
     y_seeds: int
 
@@ -93,15 +90,15 @@ def summarise(matrix: ArrayLike, seed: int = 0) -> Summary:
     """Sum up the returns (seeds, cells) of one method."""
     rows = checked(matrix, 2)
     middle = Estimate(iqm(rows), *interval([rows], lambda drawn: iqm(drawn[0]), seed=seed))
-    return Summary(*mean_sem(rows.mean(axis=1)), middle, float(rows.mean(axis=0).std()), len(rows))
+    return Summary(*mean_sem(rows.mean(axis=1)), middle, len(rows))
 
 
-def aggregate(scores: Sequence[ArrayLike], seed: int = 0) -> tuple[float, Interval]:
-    """Give the interquartile mean over environments, with interval, from normalised scores: runs (n,) of each."""
+def aggregate(scores: Sequence[ArrayLike], seed: int = 0) -> Estimate:
+    """Give the interquartile mean over the runs of all environments (strata), from normalised scores (n,) of each."""
     runs = [checked(values, 1) for values in scores]
     if not runs:
         raise UserError("There is no environment to aggregate over: finish the runs of one at least.")
-    return iqm(np.concatenate(runs)), interval(runs, lambda drawn: iqm(np.concatenate(drawn)), seed=seed)
+    return Estimate(iqm(np.concatenate(runs)), *interval(runs, lambda drawn: iqm(np.concatenate(drawn)), seed=seed))
 
 
 # Numbers of two methods; with leading axes, those of many redrawn pairs at once
@@ -165,8 +162,7 @@ def compare(x: ArrayLike, y: ArrayLike, seed: int = 0) -> Comparison:
     def both(statistic: Callable[[Array, Array], Array]) -> Estimate:
         return Estimate(float(statistic(x, y)), *(percentiles(statistic(*redrawn)) if enough else UNKNOWN))
 
-    x_iqm, y_iqm = (summarise(rows, seed).iqm if enough else Estimate(iqm(rows), *UNKNOWN) for rows in (x, y))
-    return Comparison(difference(x, y), both(share), both(probability), x_iqm, y_iqm, len(x), len(y))
+    return Comparison(difference(x, y), both(share), both(probability), len(x), len(y))
 
 
 # The bootstrap

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
+
+from sparc.errors import RunFailure
 
 PARENT = "SPARC_PARENT"  # environment variable: the process that this one must not outlive
 
@@ -15,13 +18,11 @@ class Stop:
 
     def __init__(self) -> None:
         self._signalled = False
-        self._parent = os.environ.get(PARENT)
 
     @property
     def asked(self) -> bool:
         """Whether it is time to save and end."""
-        orphaned = self._parent is not None and str(os.getppid()) != self._parent
-        return self._signalled or orphaned
+        return self._signalled or orphaned()
 
     def __enter__(self) -> Stop:
         self.before = {}
@@ -39,3 +40,19 @@ class Stop:
     def __exit__(self, *_: object) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
+
+
+def orphaned() -> bool:
+    """Say whether the process that this one must not outlive is gone."""
+    return PARENT in os.environ and str(os.getppid()) != os.environ[PARENT]
+
+
+def while_wanted(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """Report progress as before, and end where nobody waits for the result any more."""
+
+    def report(done: int, total: int) -> None:
+        if orphaned():
+            raise RunFailure("ended: the process that started this one is gone.")
+        progress(done, total)
+
+    return report

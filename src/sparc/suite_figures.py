@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,8 +32,8 @@ from sparc.figures import (
     thousands,
     with_looks,
 )
-from sparc.gaps import count, gaps, labels_in, means_over, seeds, why_missing
-from sparc.results import Array, EnvResults, Results
+from sparc.gaps import count, gaps, labels_in, means_over, number_of, seeds, why_missing
+from sparc.results import EXPERT, NAMES, TOLD, Array, Curve, EnvResults, Results
 from sparc.stats import cell_table, mean_sem, share_of_cells
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
 
     from sparc.evaluation import ProgressCall
 
-PROTAGONIST = "sparc"
 PAPER = "0.6"  # grey
+MOST_PAIRS = 12  # of which a figure shows the difference: more would be too small to see
+TOLD_LOOKS: dict[str, Any] = {"ls": (0, (2, 2)), "mfc": "white", "alpha": 0.5}  # pale, dashed, open
 
 
 # Maps
@@ -56,10 +58,10 @@ def heatmaps(results: Results, env: str) -> Figure:
     figure, panels = map_panels(len(names), 3)
     cells: list[Cells | str] = []
     for panel, name in zip(panels.flat, names, strict=False):
-        title = f"{name} ({seeds(results, env, name)})"
+        title = f"{results.names[name]} ({seeds(results, env, name)})"
         if part.returns.get(name):
             cells.append((part.contexts, part.ind, part.matrix(name).mean(axis=0)))
-            means = [f"{region.upper()} {plus_minus(*mean_sem(runs(part, name, region)))}" for region in regions(part)]
+            means = [f"{region.upper()} {plus_minus(*mean_sem(runs(part, name, region)))}" for region in part.regions]
             title = "\n".join([title, *means])
         else:
             cells.append(why_missing(results, env, name))
@@ -73,43 +75,44 @@ def heatmaps(results: Results, env: str) -> Figure:
 
 
 @with_looks
-def difference(results: Results, env: str, rival: str, label: str = PROTAGONIST) -> Figure | None:
-    """Draw where a label is better (green) or worse (purple) than a rival; None without results of both."""
-    return draw_differences(results, env, [rival], label)
+def differences(results: Results, env: str) -> Figure | None:
+    """Draw where the first of each pair is better (green) or worse (purple); None without results to compare.
 
-
-@with_looks
-def differences(results: Results, env: str, label: str = PROTAGONIST) -> Figure | None:
-    """Draw the difference from every rival, side by side on one scale; None without results to compare."""
-    return draw_differences(results, env, [name for name in labels_in(results, env) if name != label], label)
-
-
-def draw_differences(results: Results, env: str, rivals: Sequence[str], label: str) -> Figure | None:
-    """Draw a panel per rival: the difference of the means over the seeds."""
-    part = results.envs[env]
-    if not part.returns.get(label) or not any(part.returns.get(rival) for rival in rivals):
+    A panel per pair shows the difference of the means over the seeds, all on one scale.
+    """
+    part, shown = results.envs[env], results.names
+    planned = [pair for pair in results.pairs if all(results.members(env, name) for name in pair)]
+    pairs = planned[:MOST_PAIRS]
+    if not any(part.returns.get(a) and part.returns.get(b) for a, b in pairs):
         return None
-    figure, panels = map_panels(len(rivals), 4)
+    figure, panels = map_panels(len(pairs), 4)
+    letters = int(14.5 * (figure.get_figwidth() - 1.0) / panels.shape[1])  # so many per inch
     cells: list[Cells | str] = []
-    for panel, rival in zip(panels.flat, rivals, strict=False):
-        title = f"{label} − {rival}\n{seeds(results, env, label)} and {seeds(results, env, rival)[4:]}"
-        if part.returns.get(rival):
-            values = part.matrix(label).mean(axis=0) - part.matrix(rival).mean(axis=0)
-            cells.append((part.contexts, part.ind, values))
+    for panel, (a, b) in zip(panels.flat, pairs, strict=False):
+        title = f"{shown[a]} − {shown[b]}"
+        if len(title) > letters:
+            title = "\n".join(textwrap.fill(text, letters) for text in (f"{shown[a]} −", shown[b]))
+        title += f"\n{seeds(results, env, a)} and {seeds(results, env, b)[4:]}"
+        missing = [name for name in (a, b) if not part.returns.get(name)]
+        if missing:
+            cells.append("\n".join(f"{shown[name]}:\n{why_missing(results, env, name)}" for name in missing))
+        else:
+            cells.append((part.contexts, part.ind, part.matrix(a).mean(axis=0) - part.matrix(b).mean(axis=0)))
             shares = (
-                f"{region.upper()} {share_of_cells(part.matrix(label, region), part.matrix(rival, region)):.0%}"
-                for region in regions(part)
+                f"{region.upper()} {share_of_cells(part.matrix(a, region), part.matrix(b, region)):.0%}"
+                for region in part.regions
             )
             title += f"\n{', '.join(shares)}"
-        else:
-            cells.append(why_missing(results, env, rival))
         panel.set_title(title)
     values = np.concatenate([cell[2] for cell in cells if not isinstance(cell, str)])
     image = draw_panels(figure, panels, part.space, cells, difference_scale(values, "difference in return"))
-    outer(panels, len(rivals))
+    outer(panels, len(pairs))
     where = "green" if image is not None else "above zero"
-    add_title(figure, f"{env}: {where} where {label} is better, and the share of such cells")
-    add_note(figure, gaps(results, env, "returns", [label, *rivals]))
+    firsts = {shown[a] for a, _ in pairs}
+    better = firsts.pop() if len(firsts) == 1 else "the first of the two"
+    add_title(figure, f"{env}: {where} where {better} is better, and the share of such cells")
+    more = [f"{len(planned)} pairs, of which {MOST_PAIRS} are shown."] if len(planned) > MOST_PAIRS else []
+    add_note(figure, [*gaps(results, env, "returns", dict.fromkeys(name for pair in pairs for name in pair)), *more])
     return figure
 
 
@@ -142,9 +145,9 @@ def learning_curves(results: Results) -> Figure:
     figure, panels = env_panels(results, 2.3)
     for panel, (env, part) in zip(panels.flat, results.envs.items(), strict=False):
         for name in labels_in(results, env):
-            if part.curves.get(name):
+            if part.there("curves", name):
                 draw_learning(panel, results, env, name)
-        if not part.curves:
+        if not panel.lines:
             draw_gap(panel, "no results")
         else:
             panel.xaxis.set_major_formatter(thousands)
@@ -153,31 +156,43 @@ def learning_curves(results: Results) -> Figure:
         panel.set_title(env)
     add_title(figure, f"IND return during training: {means_over(results, results.envs, 'curves', results.labels)}")
     lines = [line for env in results.envs for line in gaps(results, env, "curves", results.labels)]
-    add_note(figure, lines, label_handles(results, "curves"))
+    add_note(figure, lines, [*label_handles(results, "curves"), *told_handle(results)])
     return figure
 
 
 def draw_learning(panel: Axes, results: Results, env: str, name: str) -> None:
-    """Draw one label's curve over the updates at which all its seeds were evaluated."""
-    curves = list(results.envs[env].curves[name].values())
+    """Draw one label's curve over the updates at which all its seeds were evaluated; pale where it was told."""
+    curves: list[Curve] = list(results.envs[env].there("curves", name).values())
     shared = curves[0].updates
     for curve in curves[1:]:
         shared = np.intersect1d(shared, curve.updates)
     look = style(name, results.labels)
     for curve in curves:
         if len(curve.updates) > len(shared):  # what the mean leaves out
-            panel.plot(curve.updates, curve.returns, color=look.colour, lw=0.5, alpha=FADED)
+            for told in np.unique(curve.phase == EXPERT):
+                part = (curve.phase == EXPERT) == told
+                dash: Any = TOLD_LOOKS["ls"] if told else "-"
+                panel.plot(curve.updates[part], curve.returns[part], color=look.colour, ls=dash, lw=0.5, alpha=FADED)
     if not len(shared):
         return
-    mean, sem = cell_table([curve.returns[np.isin(curve.updates, shared)] for curve in curves])
+    chosen = [np.isin(curve.updates, shared) for curve in curves]
+    mean, sem = cell_table([curve.returns[rows] for curve, rows in zip(curves, chosen, strict=True)])
+    expert = np.any([curve.phase[rows] == EXPERT for curve, rows in zip(curves, chosen, strict=True)], axis=0)
     marks = {"marker": look.marker, "ms": 3.5, "markevery": (results.labels.index(name) % 3, max(1, len(shared) // 7))}
-    draw_line(panel, look, shared, mean, sem, **marks)
-    config: dict[str, Any] = next((m["config"] for m in results.members(env, name) if m["config"]), {})
-    second = config.get("expert_updates") or results.manifest["updates"]
-    if shared[-1] > second:
-        panel.axvline(second, color=look.colour, lw=0.8, ls=":", zorder=1)
-        foot: dict[str, Any] = {"va": "bottom", "transform": panel.get_xaxis_transform()}
-        panel.text(second, 0.02, f" {name}:\n phase 2", color=look.colour, fontsize=6.5, **foot)
+    for part, options in ((expert, TOLD_LOOKS), (~expert, {})):
+        if part.any():
+            draw_line(panel, look, shared[part], mean[part], sem[part], **marks, **options)
+
+
+def told_handle(results: Results) -> list[Line2D]:
+    """Make the entry of a legend for evaluations of a policy that was told the context, if there are some."""
+    from matplotlib.lines import Line2D
+
+    looks = [style(key, results.labels) for key in results.told]
+    if not looks:
+        return []
+    colour, marker = (looks[0].colour, looks[0].marker) if len(looks) == 1 else (GREY, "o")
+    return [Line2D([], [], color=colour, marker=marker, ms=3.5, lw=looks[0].width, label=TOLD, **TOLD_LOOKS)]
 
 
 @with_looks
@@ -186,7 +201,7 @@ def history_length(results: Results) -> Figure | None:
     lengths = {name: length for name in results.labels if (length := history_of(results, name)) is not None}
     methods: dict[str, list[str]] = {}
     for name in sorted(lengths, key=lambda name: lengths[name]):
-        methods.setdefault(name.split()[0], []).append(name)
+        methods.setdefault(results.methods[name][0], []).append(name)
     methods = {method: names for method, names in methods.items() if len({lengths[name] for name in names}) > 1}
     if not methods:
         return None
@@ -203,7 +218,9 @@ def history_length(results: Results) -> Figure | None:
         panel.yaxis.set_major_formatter(grouped)
         panel.set(title=env, xlabel="history length H [steps]", ylabel="OOD return" if panel is panels[0, 0] else "")
     means = means_over(results, results.envs, "returns", varied)
-    add_title(figure, f"OOD return of {', '.join(methods)} by history length: {means} (small dots)")
+    add_title(
+        figure, f"OOD return of {', '.join(NAMES.get(m, m) for m in methods)} by history length: {means} (small dots)"
+    )
     add_note(figure, [line for env in results.envs for line in gaps(results, env, "returns", varied)])
     return figure
 
@@ -249,9 +266,9 @@ def summary_figure(results: Results) -> Figure:
             panel.axhline(place + 0.5, color="0.85", lw=0.6, zorder=0)
         panel.set_ylim(len(names) - 0.5, -0.5)
         first = panel.get_subplotspec().colspan.start == 0
-        panel.set_yticks(range(len(names)), names if first else [""] * len(names), fontsize=8)
+        panel.set_yticks(range(len(names)), [results.names[name] if first else "" for name in names], fontsize=8)
         for text, name in zip(panel.get_yticklabels(), names, strict=True):
-            text.set_fontweight("bold" if name == PROTAGONIST else "normal")
+            text.set_fontweight("bold" if name in results.ours else "normal")
         panel.tick_params(axis="y", length=0)
         panel.spines["left"].set_visible(False)
         panel.xaxis.set_major_formatter(grouped)
@@ -261,7 +278,10 @@ def summary_figure(results: Results) -> Figure:
     marks = [mark(color=GREY, marker="o", label="OOD return"),
              mark(color=GREY, marker="o", mfc="white", label="IND return")]  # fmt: skip
     if reference["ood"]:
-        marks.append(mark(color=PAPER, marker="D", ms=3.5, label=f"OOD return, {reference['title']}"))
+        updates = thousands(reference["updates"])
+        marks.append(
+            mark(color=PAPER, marker="D", ms=3.5, label=f"OOD return, {reference['title']}, {updates} updates")
+        )
     budget, means = thousands(results.manifest["updates"]), means_over(results, results.envs, "returns", names)
     add_title(figure, f"{results.manifest['title']}: {budget} updates, {means} (small dots)")
     add_note(figure, [line for env in results.envs for line in gaps(results, env, "returns", names)], marks)
@@ -279,7 +299,7 @@ def draw_row(panel: Axes, results: Results, env: str, name: str, place: int, pap
             panel.text(0.5, place, "no results", color=ALARM, fontsize=7, **middle)
         return
     for region, height, face in (("ind", place - 0.2, "white"), ("ood", place + 0.04, look.colour)):
-        if region in regions(part):
+        if region in part.regions:
             own = runs(part, name, region)
             mean, sem = mean_sem(own)
             panel.plot(own, [height] * len(own), ls="", marker=".", ms=3, color=look.colour, alpha=0.4)
@@ -319,11 +339,6 @@ def write_all(results: Results, folder: Path, progress: ProgressCall | None = No
 # Parts
 
 
-def regions(part: EnvResults) -> list[str]:
-    """Give the regions that have cells."""
-    return [name for name, cells in (("ood", ~part.ind), ("ind", part.ind)) if cells.any()]
-
-
 def runs(part: EnvResults, name: str, region: str) -> Array:
     """Give the mean return of each of a label's seeds over the cells of a region, (n,)."""
     return part.matrix(name, region).mean(axis=1)
@@ -347,8 +362,7 @@ def label_handles(results: Results, kind: str) -> list[Line2D]:
     for name in results.labels:
         look = style(name, results.labels)
         numbers = [count(results, env, kind, name) for env in results.envs if results.members(env, name)]
-        low, high = min(numbers), max(numbers)
-        text = "no results" if not high else f"n = {low}" if low == high else f"n = {low} to {high}"
+        text = f"n = {number_of(numbers)}" if any(numbers) else "no results"
         line: dict[str, Any] = {"color": look.colour, "ls": look.dash, "lw": look.width, "marker": look.marker}
-        handles.append(Line2D([], [], ms=3.5, label=f"{name} ({text})", **line))
+        handles.append(Line2D([], [], ms=3.5, label=f"{results.names[name]} ({text})", **line))
     return handles

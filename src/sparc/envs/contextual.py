@@ -207,7 +207,15 @@ class ContextualVectorEnv(gym.vector.VectorEnv[Any, Any, Any], ABC):
         self._require_started("set_contexts")
         if np.shape(contexts) != self.contexts.shape:
             raise UserError(f"contexts must have the shape {self.contexts.shape}, got {np.shape(contexts)}")
+        if reason := self.why_not_switch():
+            raise UserError(reason)
         self._switch(self.context_space.check(contexts))
+
+    def why_not_switch(self) -> str:
+        """Say why contexts cannot be switched in mid-episode; nothing where they can."""
+        if type(self)._switch is ContextualVectorEnv._switch:
+            return f"{type(self).__name__} cannot switch contexts in mid-episode; write its method _switch(contexts)"
+        return ""
 
     def _require_started(self, what: str) -> None:
         if not self._started.all():
@@ -222,8 +230,8 @@ class ContextualVectorEnv(gym.vector.VectorEnv[Any, Any, Any], ABC):
         """Take a step, write contexts and observations, return reward, terminated, truncated."""
 
     def _switch(self, contexts: Array) -> None:
-        """Put these contexts in force."""
-        raise UserError(f"{type(self).__name__} cannot switch contexts in mid-episode; write its method _switch")
+        """Put these contexts in force; not abstract, because only adaptation traces need it."""
+        raise NotImplementedError
 
     @abstractmethod
     def get_state(self) -> State:

@@ -84,12 +84,16 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
         reward, terminated, truncated = zip(*results, strict=True)
         return np.array(reward), np.array(terminated), np.array(truncated)
 
+    def why_not_switch(self) -> str:
+        """Say which environment has no set_context."""
+        for env in self.envs:
+            if not env.has_wrapper_attr("set_context"):
+                name = type(env.unwrapped).__name__
+                return f"{name} cannot switch its context in mid-episode; give it a method set_context(context)"
+        return ""
+
     def _switch(self, contexts: Array) -> None:
         for row, env in enumerate(self.envs):
-            if not env.has_wrapper_attr("set_context"):
-                raise UserError(
-                    f"{env} cannot switch its context in mid-episode; give it a method set_context(context)"
-                )
             env.get_wrapper_attr("set_context")(contexts[row])
         self.contexts[:], self._switched[:] = contexts, True
 

@@ -24,7 +24,6 @@ def write_report(results: Results, path: Path, figures: Mapping[str, Path]) -> N
     script = f"\n{script}"
     text = Template(page).substitute(
         title=escape(book.manifest["title"]),
-        suite=escape(book.manifest["suite"]),
         head=runs.head(book),
         answer=answer.answer(book),
         numbers=tables.numbers(book),
@@ -35,6 +34,7 @@ def write_report(results: Results, path: Path, figures: Mapping[str, Path]) -> N
         pictures=pictures.section(book, figures),
         runs=runs.runs(book),
         regions=runs.regions(book),
+        commands=runs.commands(book),
         data=maps.data(book),
         style=style,
         script=script,

@@ -7,7 +7,7 @@ from html import escape
 
 from sparc import stats
 from sparc.report.book import Book
-from sparc.report.text import MISSING, REGIONS, joined, number, percent
+from sparc.report.text import MISSING, REGIONS, joined, number
 
 VERDICTS = {  # the symbol says it without colour
     "better": ("▲", "better"),
@@ -76,7 +76,7 @@ def lead(comparison: stats.Comparison) -> str:
 
 def card(book: Book, env: str, a: str, b: str) -> str:
     """Compare two methods in one environment, in each region."""
-    found = {region: book.comparisons.get((env, a, b, region)) for region in book.regions(env)}
+    found = {region: book.comparisons.get((env, a, b, region)) for region in book.results.envs[env].regions}
     there = {region: comparison for region, comparison in found.items() if comparison is not None}
     if not there:
         missing = [key for key in (a, b) if not book.seeds(env, key)[0]]
@@ -117,10 +117,17 @@ def rows_of_card(
         book.source(number(value, decimals, True), env, a, b) + relative,
         strip(comparison.difference, reach, kind),
         interval,
-        f"{percent(comparison.share.value)} of cells",
+        share(comparison.share),
         f"{number(ours, decimals)} vs {number(theirs, decimals)}",
         seeds,
     ]
+
+
+def share(estimate: stats.Estimate) -> str:
+    """Write a share of cells with its interval, where there is one."""
+    value, low, high = (f"{100 * part:.0f}" for part in estimate)
+    interval = f" <small>({low}–{high} %)</small>" if math.isfinite(estimate.low) else ""
+    return f"{value} % of cells{interval}"
 
 
 def strip(estimate: stats.Estimate, reach: float, kind: str) -> str:

@@ -8,10 +8,8 @@ from html import escape
 from typing import Any
 
 from sparc import stats
-from sparc.report.text import REGIONS, attributes, digits, display_name
-from sparc.results import Results, label
-
-PROTAGONIST, RIVAL, REFERENCE = "sparc", "rma", "oracle"
+from sparc.report.text import attributes, digits
+from sparc.results import REFERENCE, Results, label
 
 
 @dataclass(frozen=True)
@@ -34,12 +32,12 @@ class Book:
     @cached_property
     def methods(self) -> dict[str, tuple[str, str]]:
         """Give method and variation of each label."""
-        return {label_of(member): (member["method"], member["variation"]) for member in self.members}
+        return self.results.methods
 
     @cached_property
     def names(self) -> dict[str, str]:
         """Give what the reader calls each label."""
-        return {key: display_name(*both) for key, both in self.methods.items()}
+        return self.results.names
 
     @cached_property
     def digits(self) -> dict[str, int]:
@@ -53,16 +51,13 @@ class Book:
             (env, key, region): stats.summarise(part.matrix(key, region))
             for env, part in self.results.envs.items()
             for key in part.returns
-            for region in self.regions(env)
+            for region in part.regions
         }
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
-        """Give the comparisons of the answer, the most wanted first: SPARC, or each variation of it, with the rest."""
-        ours = [key for key, (method, _) in self.methods.items() if method == PROTAGONIST] or list(self.methods)[:1]
-        others = sorted(self.methods, key=lambda key: (self.methods[key][0] != RIVAL, self.is_reference(key)))
-        pairs = [(a, b) for a in ours for b in others if a != b and not (b in ours and ours.index(b) < ours.index(a))]
-        return sorted(pairs, key=lambda pair: self.methods[pair[0]][1] != self.methods[pair[1]][1])
+        """Give the comparisons of the answer, the most wanted first."""
+        return self.results.pairs
 
     @cached_property
     def comparisons(self) -> dict[tuple[str, str, str, str], stats.Comparison]:
@@ -71,9 +66,33 @@ class Book:
             (env, a, b, region): stats.compare(part.matrix(a, region), part.matrix(b, region))
             for env, part in self.results.envs.items()
             for a, b in self.pairs
-            for region in self.regions(env)
+            for region in part.regions
             if a in part.returns and b in part.returns
         }
+
+    @cached_property
+    def yardstick(self) -> str:
+        """Give the label whose mean returns others are divided by: the reference, or the first of the suite."""
+        return next((key for key in self.methods if self.is_reference(key)), next(iter(self.methods)))
+
+    @cached_property
+    def common(self) -> list[str]:
+        """Give the environments over which all labels that have results can be aggregated."""
+        parts = self.results.envs
+        keys = {key for part in parts.values() for key in part.returns} | {self.yardstick}
+        whole = [env for env, part in parts.items() if keys <= set(part.returns) and "ood" in part.regions]
+        return [env for env in whole if self.summaries[env, self.yardstick, "ood"].mean > 0]
+
+    @cached_property
+    def aggregates(self) -> dict[str, stats.Estimate]:
+        """Aggregate the OOD returns of each label over these environments, in units of the yardstick's."""
+        units = {env: self.summaries[env, self.yardstick, "ood"].mean for env in self.common}
+        found = {
+            key: [self.results.envs[env].matrix(key, "ood").mean(axis=1) / unit for env, unit in units.items()]
+            for key in self.methods
+            if units and all(key in self.results.envs[env].returns for env in units)
+        }
+        return {key: stats.aggregate(scores) for key, scores in found.items()}
 
     def of(self, key: str) -> list[dict[str, Any]]:
         """Give all runs of a label."""
@@ -87,10 +106,6 @@ class Book:
         """Count the contexts of a region."""
         ind = self.results.envs[env].ind
         return int((ind if region == "ind" else ~ind).sum())
-
-    def regions(self, env: str) -> list[str]:
-        """Give the regions that the test grid has cells in."""
-        return [region for region in REGIONS if self.cells(env, region)]
 
     def seeds(self, env: str, key: str) -> tuple[int, int]:
         """Count the seeds with results, and those that were planned."""

@@ -121,7 +121,7 @@ def about(book: Book, env: str, key: str) -> dict[str, str]:
         return {"text": "", "warning": "", "gap": book.gap(env, key)}
     means = [
         f"{region.upper()} {number(book.summaries[env, key, region].mean, book.digits[env])}"
-        for region in book.regions(env)
+        for region in book.results.envs[env].regions
     ]
     warning = book.warning(env, key)
     seeds = [] if warning else [f"{done} seed{'s' * (done > 1)}"]
@@ -131,7 +131,7 @@ def about(book: Book, env: str, key: str) -> dict[str, str]:
 def pair(book: Book, env: str, a: str, b: str, difference: np.ndarray) -> dict[str, Any]:
     """Describe the difference of two methods in words, and the end of its colour scale."""
     part, decimals = book.results.envs[env], book.digits[env]
-    regions = book.regions(env)
+    regions = part.regions
     shares = {region: stats.share_of_cells(part.matrix(a, region), part.matrix(b, region)) for region in regions}
     gaps = {
         region: number(book.summaries[env, a, region].mean - book.summaries[env, b, region].mean, decimals, True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sparc.report.book import Book
 from sparc.report.text import attributes
+from sparc.results import TOLD
 
 # name, or its beginning where there is one per environment: (heading, what to look at, what it does not show)
 CAPTIONS = {
@@ -45,8 +46,8 @@ CAPTIONS = {
         "the spread over seeds.",
     ),
     "difference": (
-        "Where SPARC is better",
-        "Green where SPARC has the higher mean over seeds, purple where its rival has.",
+        "Where the first of two is better",
+        "Green where the first has the higher mean over seeds, purple where the second has.",
         "the spread over seeds: a coloured cell alone is no proof.",
     ),
 }
@@ -61,7 +62,7 @@ def section(book: Book, figures: Mapping[str, Path]) -> str:
         if not name.startswith(IN_MAPS):
             groups.setdefault(kind(name), []).append(embed(book, name, stem))
     order = [*(key for key in CAPTIONS if key in groups), *(key for key in groups if key not in CAPTIONS)]
-    return "".join(group(key, groups[key]) for key in order) or "<p>There are none.</p>"
+    return "".join(group(book, key, groups[key]) for key in order) or "<p>There are none.</p>"
 
 
 def static_maps(book: Book, figures: Mapping[str, Path]) -> str:
@@ -69,11 +70,23 @@ def static_maps(book: Book, figures: Mapping[str, Path]) -> str:
     return "".join(embed(book, name, stem) for name, stem in figures.items() if name.startswith(IN_MAPS))
 
 
-def group(key: str, found: list[str]) -> str:
+def group(book: Book, key: str, found: list[str]) -> str:
     """Write pictures of a kind below what to look at."""
     title, look, beware = CAPTIONS.get(key, (key, "", ""))
+    look = " ".join([look, *remarks(book, key)])
     words = f"<p class='quiet'>{escape(look)} <i>Not shown:</i> {escape(beware)}</p>" if look else ""
     return f"<h3>{escape(title)}</h3>{words}<div class='pictures'>{''.join(found)}</div>"
+
+
+def remarks(book: Book, key: str) -> list[str]:
+    """Say what a reader of these results must know besides."""
+    if key == "curves" and book.results.told:
+        return [f"Pale and open: {TOLD}."]
+    parts = book.results.envs.values()
+    most = max((len(part.there("traces", label)) for part in parts for label in book.names), default=0)
+    if key == "adaptation" and most > 1:
+        return ["The steps until it has settled are those of the mean over the seeds, not the mean of each seed’s."]
+    return []
 
 
 def kind(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sparc.report.book import Book, label_of
 from sparc.report.tables import budget
-from sparc.report.text import REGIONS, attributes, count, duration, fraction, joined, number, plural, ranges
+from sparc.report.text import REGIONS, attributes, count, duration, fraction, joined, listed, number, plural, ranges
 
 COLUMNS = {  # heading: whether it holds words
     "Environment": True, "Method": True, "Seed": False, "State": True, "Updates": False, "Checkpoint": False,
@@ -19,7 +19,7 @@ def head(book: Book) -> str:
     """Say what was run, for how long, on what, and what is missing."""
     manifest, members = book.manifest, book.members
     done = sum(member["state"] == "done" for member in members)
-    paper = manifest.get("paper_updates")
+    paper = (manifest["reference"] or {}).get("updates")
     part = f", {fraction(manifest['updates'], paper)} of the paper’s {count(paper)}" if paper else ""
     sizes = {(book.cells(env, "ind"), book.cells(env, "ood")) for env in book.results.envs}
     contexts = joined([f"{ind + ood} contexts ({ind} IND, {ood} OOD)" for ind, ood in sorted(sizes) if ind + ood])
@@ -46,7 +46,7 @@ def distinct(members: list[dict[str, Any]], key: str) -> dict[str, str]:
     found: dict[str, dict[str, None]] = {}
     for member in members:
         for name, value in member[key].items():
-            found.setdefault(name, {})[str(value)] = None
+            found.setdefault(name, {})[listed(value)] = None
     return {name: " / ".join(values) for name, values in found.items()}
 
 
@@ -96,7 +96,7 @@ def run_row(book: Book, index: int, member: dict[str, Any]) -> str:
     returns = part.returns.get(key, {}).get(member["seed"])
     means = dict.fromkeys(REGIONS)
     if returns is not None:
-        means |= {region: float(returns[part.ind == (region == "ind")].mean()) for region in book.regions(env)}
+        means |= {region: float(returns[part.ind == (region == "ind")].mean()) for region in part.regions}
     done = member["state"] == "done"
     state = "✓ done" if done else f"✗ {member['state']}{': ' * bool(member['note'])}{member['note']}"
     values: list[tuple[str, Any]] = [  # as shown, and to sort by
@@ -117,11 +117,16 @@ def run_row(book: Book, index: int, member: dict[str, Any]) -> str:
     lines = [
         line
         for name in ("versions", "machine", "config")
-        for line in [f"{name}:", *(f"  {entry}: {value}" for entry, value in member[name].items())]
+        for line in [f"{name}:", *(f"  {entry}: {listed(value)}" for entry, value in member[name].items())]
     ]
     more = f"<details><summary>versions, settings</summary><pre>{escape(chr(10).join(lines))}</pre></details>"
     marks = attributes(id=f"run-{index}", data_env=env, data_label=key) + " class='gap'" * (not done)
     return f"<tr{marks}>{cells}<td class='left'>{more}</td></tr>"
+
+
+def commands(book: Book) -> str:
+    """List what to type for the same page."""
+    return escape("\n".join(map(str, book.manifest["commands"])))
 
 
 def regions(book: Book) -> str:

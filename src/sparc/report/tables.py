@@ -9,7 +9,7 @@ from html import escape
 from sparc import stats
 from sparc.report.answer import pair_name
 from sparc.report.book import Book
-from sparc.report.text import MISSING, REGIONS, attributes, count, number
+from sparc.report.text import MISSING, REGIONS, attributes, count, joined, number
 from sparc.results import Array
 
 STAR = "★ "
@@ -18,7 +18,7 @@ EMPTY = f"<td class='edge gap'>{MISSING}</td>"
 
 def numbers(book: Book) -> str:
     """Write all tables of numbers."""
-    return means(book, "ood") + means(book, "ind") + middles(book) + probabilities(book)
+    return means(book, "ood") + means(book, "ind") + middles(book) + aggregates(book) + probabilities(book)
 
 
 def means(book: Book, region: str) -> str:
@@ -97,7 +97,7 @@ def winner(book: Book, values: Mapping[str, float]) -> str | None:
 
 def middles(book: Book) -> str:
     """Tabulate interquartile means with intervals."""
-    places = [(env, region) for env in book.results.envs for region in book.regions(env)]
+    places = [(env, region) for env in book.results.envs for region in book.results.envs[env].regions]
     best = {place: winner(book, {key: s.iqm.value for key, s in row_of(book, *place).items()}) for place in places}
     rows = []
     for key in book.names:
@@ -115,9 +115,41 @@ def middles(book: Book) -> str:
                 f"<span class='sub'>{interval}</span>{lacking(book, env, key)}</td>"
             )
         rows.append(row(book, key, cells))
-    heads = {env: [region.upper() for region in book.regions(env)] for env in book.results.envs}
+    heads = {env: [region.upper() for region in book.results.envs[env].regions] for env in book.results.envs}
     note = "Below: 95 % interval, from three seeds on. The mean of the middle half of all runs and cells."
     return table("Interquartile mean (IQM) over seeds and cells", heads, rows, note)
+
+
+def aggregates(book: Book) -> str:
+    """Tabulate interquartile means over all environments, with intervals."""
+    envs, used = list(book.results.envs), book.common
+    if len(envs) < 2:
+        return ""
+    best = winner(book, {key: estimate.value for key, estimate in book.aggregates.items()})
+    rows = []
+    for key in book.names:
+        estimate = book.aggregates.get(key)
+        if estimate is None:
+            rows.append(row(book, key, EMPTY))
+            continue
+        value, low, high = (number(part, 2) for part in estimate)
+        runs = f"{sum(book.seeds(env, key)[0] for env in used)} runs"
+        interval = f"{low} to {high}, {runs}" if math.isfinite(estimate.low) else runs
+        short = " of ".join(str(sum(book.seeds(env, key)[i] for env in used)) for i in (0, 1))
+        warn = f"<span class='sub warn'>{short} runs ⚠</span>" * any(book.warning(env, key) for env in used)
+        cell = f"{STAR * (key == best)}{book.source(value, '', key)}<span class='sub'>{interval}</span>{warn}"
+        rows.append(row(book, key, f"<td class='edge{' best' * (key == best)}'>{cell}</td>"))
+    unit = book.names[book.yardstick]
+    left = [env for env in envs if env not in used]
+    note = (
+        f"The mean of the middle half of all runs of {joined(used) or 'no environment'}. Of each run its mean OOD "
+        f"return, divided by that of {unit} in its environment, so that 1 is as good as {unit}. Below: 95 % "
+        f"interval of a bootstrap of whole runs, environments as strata, {unit}’s mean held fixed; from three seeds of "
+        "each environment on."
+    )
+    if left:
+        note += f" ⚠ Without {joined(left)}, where not all methods have results or {unit} has no positive return."
+    return table("Interquartile mean (IQM) over all environments, out of distribution", {"IQM": []}, rows, note)
 
 
 def probabilities(book: Book) -> str:

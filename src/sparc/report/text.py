@@ -12,22 +12,10 @@ import numpy as np
 
 from sparc.results import EnvResults
 
-NAMES = {  # as the paper writes them
-    "sparc": "SPARC",
-    "rma": "RMA",
-    "only-obs": "Only Obs",
-    "history-input": "History Input",
-    "oracle": "Oracle",
-}
 REGIONS = {"ood": "out of distribution", "ind": "in distribution"}
 FRACTIONS = {1: "all", 2: "half", 3: "a third", 4: "a quarter", 5: "a fifth", 10: "a tenth", 20: "a twentieth"}
 FRACTIONS |= {30: "a thirtieth", 100: "a hundredth"}
 MISSING = "–"
-
-
-def display_name(method: str, variation: str) -> str:
-    """Name what is compared for the reader."""
-    return f"{NAMES.get(method, method)} {variation}".strip()
 
 
 def digits(part: EnvResults) -> int:
@@ -74,6 +62,11 @@ def duration(seconds: float | None) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+def listed(value: Any) -> str:
+    """Write a value of the manifest, or several."""
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def ranges(seeds: Iterable[int]) -> str:

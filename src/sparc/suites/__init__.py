@@ -7,6 +7,7 @@ runs/<suite>/<env>/<method>[-<variation>]/seed<k>   the members
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ from sparc.runs import replace
 PROVIDED = Path(__file__).parent
 PLAN = "suite.yaml"
 SECOND_PHASE = 1 / 3  # of its reinforcement learning RMA gets on top, for its adapter
-BY_MEMBER = ("method", "env", "seed", "updates")  # config fields that the suite itself sets
+BY_MEMBER = ("method", "env", "seed", "updates", "expert_updates")  # config fields that the suite itself sets
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +76,8 @@ class Suite:
     def member(self, env: str, method: str, variation: str, fields: Mapping[str, Any], seed: int) -> Member:
         """Resolve a member's config."""
         values = {**self.config, **fields, "method": method, "env": env, "seed": seed, "updates": self.updates}
-        if method == "rma" and "expert_updates" not in values:  # as much reinforcement learning as the others get
-            chunk = make_config(values | {"updates": 2 * self.updates}, self.preset).chunk
+        if method == "rma":  # as much reinforcement learning as the others get
+            chunk = make_config(values | {"method": "sparc"}, self.preset).chunk
             second = max(round(self.updates * SECOND_PHASE / chunk), 1) * chunk
             values |= {"expert_updates": self.updates, "updates": self.updates + second}
         return Member(make_config(values, self.preset), variation)
@@ -85,12 +86,22 @@ class Suite:
         """Replace the fields that are given."""
         return checked(dataclasses.replace(self, **{name: v for name, v in values.items() if v is not None}))
 
-    def joined(self, other: Suite) -> Suite:
-        """Add another plan's members to this one's: what was run before in the same folder stays part of it."""
+    def joined(self, plan: Suite) -> Suite:
+        """Add this suite's members to a plan's."""
         lists: dict[str, Any] = {
-            name: list(dict.fromkeys([*getattr(other, name), *getattr(self, name)])) for name in LISTS
+            name: list(dict.fromkeys([*getattr(plan, name), *getattr(self, name)])) for name in LISTS
         }
-        return dataclasses.replace(self, **lists, variations={**other.variations, **self.variations})
+        return dataclasses.replace(self, **lists)
+
+    def commands(self) -> list[str]:
+        """Say how to get this suite's results again."""
+        words = ["sparc suite run", self.name if (PROVIDED / f"{self.name}.yaml").exists() else f"{self.name}.yaml"]
+        whole = find_suite(self.name) if not words[1].endswith(".yaml") else None
+        for name in ("updates", *LISTS):
+            value = getattr(self, name)
+            if whole is None or value != getattr(whole, name):
+                words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+        return [" ".join(words), f"sparc suite report {words[1]}"]
 
     def write(self, folder: Path) -> None:
         """Write the plan into the suite's folder."""
@@ -100,6 +111,8 @@ class Suite:
 
 FIELDS = {field.name: field for field in dataclasses.fields(Suite)}
 LISTS = ("methods", "envs", "seeds")
+TEXTS = ("name", "title", "about", "preset")
+EXPERIMENT = ("preset", "config", "variations", "grid", "episodes")  # what the members of one folder have in common
 
 
 def provided() -> dict[str, Suite]:
@@ -139,6 +152,9 @@ def read_suite(path: Path) -> Suite:
 
 def checked(suite: Suite) -> Suite:
     """Refuse what cannot be run, before anything is."""
+    for name in TEXTS:
+        if not isinstance(getattr(suite, name), str):
+            raise UserError(f"{name} must be text, not {getattr(suite, name)!r}: put it in quotes.")
     for name in LISTS:
         values = getattr(suite, name)
         if not isinstance(values, list) or not values:
@@ -155,7 +171,9 @@ def checked(suite: Suite) -> Suite:
     for variation, fields in suite.variations.items():
         if not isinstance(fields, dict):
             raise UserError(f"variation '{variation}' must hold config fields, e.g. {{history_length: 25}}.")
-        if not str(variation) or "/" in str(variation):
+        if not isinstance(variation, str):  # YAML reads off, no and 0 as other things
+            raise UserError(f"a variation's name must be text, not {variation!r}: put it in quotes.")
+        if not variation or "/" in variation:
             raise UserError(f"a variation's name becomes part of a folder's name: '{variation}' cannot.")
     for fields in (suite.config, *suite.variations.values()):
         if taken := [name for name in BY_MEMBER if name in fields]:
@@ -175,9 +193,10 @@ def check_reference(reference: Any) -> None:
         return
     try:
         int(reference["updates"]), str(reference["title"])
-        for means in reference["ood"].values():
-            for mean, sem in means.values():
-                float(mean), float(sem)
+        for env, means in reference["ood"].items():
+            get_env(str(env))
+            for label, (mean, sem) in means.items():
+                check_method(str(label).split()[0]), float(mean), float(sem)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UserError(
             "reference must hold title, updates and ood: {environment: {method: [mean, s.e.m.]}}."
@@ -190,10 +209,41 @@ def folder_of(name: str, run_dir: Path | None) -> Path:
 
 
 def planned(name: str, folder: Path) -> Suite:
-    """Read what was run so far in a suite's folder."""
+    """Read what was asked for so far in a suite's folder."""
     if not (folder / PLAN).is_file():
         raise UserError(f"{folder} holds no suite yet: run it first, `sparc suite run {name}`.")
     return read_suite(folder / PLAN)
+
+
+def enrol(name: str, folder: Path, **given: Any) -> Suite:
+    """Say what to run, and make it part of the folder's plan.
+
+    What is not given is the suite's own, but for the updates: a folder keeps its number. The name alone goes on with
+    the plan.
+    """
+    suite = find_suite(name)
+    given = {key: value for key, value in given.items() if value is not None}
+    wanted = suite.scaled(**given)  # refuses what is wrong before a folder is made
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several runners may share a folder
+        if not (folder / PLAN).is_file():
+            wanted.write(folder)
+            return wanted
+        plan = planned(name, folder)
+        if other := [key for key in EXPERIMENT if getattr(plan, key) != getattr(suite, key)]:
+            raise UserError(f"{folder} holds a suite with another {' and '.join(other)}: choose another --run-dir.")
+        if not given:
+            return plan
+        updates = given.get("updates", plan.updates)
+        if updates < plan.updates or (updates > plan.updates and "rma" in plan.methods):
+            why = "a run can only be extended" if updates < plan.updates else "RMA's second phase cannot be undone"
+            raise UserError(
+                f"{folder} was run with --updates {plan.updates}, not {updates}, and {why}: choose another --run-dir."
+            )
+        wanted = suite.scaled(**(given | {"updates": updates}))
+        wanted.joined(plan).write(folder)
+        return wanted
 
 
 def cost(config: Config) -> float:
@@ -201,7 +251,7 @@ def cost(config: Config) -> float:
 
     Measured on one core with the preset mujoco: microseconds per update, of which those of the history grow with H.
     """
-    plain, history = COSTS[config.method]
+    plain, history = COSTS.get(config.method, COSTS["sparc"])
     return config.updates * (plain + history * config.history_length / 50)
 
 
