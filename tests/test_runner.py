@@ -25,7 +25,7 @@ from sparc.errors import UserError
 from sparc.evaluation import evaluate_run, stem_of
 from sparc.gather import gather, train_seconds
 from sparc.results import read
-from sparc.runner import Runner, Standing, duration, finished, remaining_seconds, survey
+from sparc.runner import Runner, Standing, finished, remaining_seconds, survey
 from sparc.runs import Run, usable_cores
 from sparc.stopping import PARENT
 from sparc.suites import Member, Suite, planned, read_suite
@@ -330,13 +330,6 @@ def test_the_rest_is_estimated_from_the_members_that_have_a_speed(suite_file: Ca
     assert remaining_seconds(standings.items(), jobs=2) == pytest.approx(25)
     assert remaining_seconds(standings.items(), jobs=9) == pytest.approx(20)  # no shorter than its longest member
     assert remaining_seconds({c: Standing("waiting")}.items(), jobs=1) is None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(5, "a minute"), (95, "2 min"), (3600, "1 h 00 min"), (12_345, "3 h 26 min")]
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_nproc_limits_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from rich.text import Text
 from sparc.adaptation import read_adaptation
 from sparc.errors import RunFailure, SparcError
 from sparc.evaluation import Evaluation, read_evaluation, stem_of
+from sparc.report.text import duration
 from sparc.results import Latents, Trace
 from sparc.runs import Run, usable_cores
 from sparc.stopping import PARENT, Stop
@@ -300,9 +301,3 @@ def remaining_seconds(standings: Iterable[tuple[Member, Standing]], jobs: int) -
         return None
     rate = sum(rates) / len(rates)
     return rate * max(sum(left) / jobs, max(left, default=0.0))
-
-
-def duration(seconds: float) -> str:
-    """Write a time as a person would."""
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min" if minutes else "a minute"

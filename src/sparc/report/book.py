@@ -42,7 +42,9 @@ class Book:
     @cached_property
     def digits(self) -> dict[str, int]:
         """Give the decimals of each environment's returns."""
-        return {env: digits(part) for env, part in self.results.envs.items()}
+        published = (self.manifest["reference"] or {"ood": {}})["ood"]
+        means = {env: [mean for mean, _ in values.values()] for env, values in published.items()}
+        return {env: digits(part, means.get(env, ())) for env, part in self.results.envs.items()}
 
     @cached_property
     def summaries(self) -> dict[tuple[str, str, str], stats.Summary]:

@@ -133,11 +133,11 @@ def aggregates(book: Book) -> str:
             rows.append(row(book, key, EMPTY))
             continue
         value, low, high = (number(part, 2) for part in estimate)
-        runs = f"{sum(book.seeds(env, key)[0] for env in used)} runs"
-        interval = f"{low} to {high}, {runs}" if math.isfinite(estimate.low) else runs
-        short = " of ".join(str(sum(book.seeds(env, key)[i] for env in used)) for i in (0, 1))
-        warn = f"<span class='sub warn'>{short} runs ⚠</span>" * any(book.warning(env, key) for env in used)
-        cell = f"{STAR * (key == best)}{book.source(value, '', key)}<span class='sub'>{interval}</span>{warn}"
+        done, planned = (sum(book.seeds(env, key)[i] for env in used) for i in (0, 1))
+        interval = f"<span class='sub'>{low} to {high}</span>" if math.isfinite(estimate.low) else ""
+        warn, of = (" warn", f" of {planned} runs ⚠") if done < planned else ("", " runs")
+        runs = f"<span class='sub{warn}'>{done}{of}</span>"
+        cell = f"{STAR * (key == best)}{book.source(value, '', key)}{interval}{runs}"
         rows.append(row(book, key, f"<td class='edge{' best' * (key == best)}'>{cell}</td>"))
     unit = book.names[book.yardstick]
     left = [env for env in envs if env not in used]

@@ -18,10 +18,10 @@ FRACTIONS |= {30: "a thirtieth", 100: "a hundredth"}
 MISSING = "–"
 
 
-def digits(part: EnvResults) -> int:
-    """Choose the decimals that an environment's returns need."""
-    values = [value for seeds in part.returns.values() for value in seeds.values()]
-    size = float(np.abs(np.concatenate(values)).max()) if values else 0.0
+def digits(part: EnvResults, published: Iterable[float] = ()) -> int:
+    """Choose the decimals that an environment's returns, and published means of it, need."""
+    values = [np.array(list(published)), *(value for seeds in part.returns.values() for value in seeds.values())]
+    size = float(np.abs(np.concatenate(values)).max(initial=0.0))
     return 0 if size >= 1000 else 1 if size >= 10 else 3
 
 
