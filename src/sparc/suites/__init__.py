@@ -86,11 +86,13 @@ class Suite:
         """Replace the fields that are given."""
         return checked(dataclasses.replace(self, **{name: v for name, v in values.items() if v is not None}))
 
-    def joined(self, plan: Suite) -> Suite:
-        """Add this suite's members to a plan's."""
-        lists: dict[str, Any] = {
-            name: list(dict.fromkeys([*getattr(plan, name), *getattr(self, name)])) for name in LISTS
-        }
+    def joined(self, plan: Suite, order: Suite) -> Suite:
+        """Add this suite's members to a plan's; methods, environments and seeds stay in the order of a third."""
+        lists: dict[str, Any] = {}
+        for name in LISTS:
+            whole = getattr(order, name)
+            both = dict.fromkeys([*getattr(plan, name), *getattr(self, name)])
+            lists[name] = sorted(both, key=lambda value: whole.index(value) if value in whole else len(whole))
         return dataclasses.replace(self, **lists)
 
     def commands(self) -> list[str]:
@@ -242,7 +244,7 @@ def enrol(name: str, folder: Path, **given: Any) -> Suite:
                 f"{folder} was run with --updates {plan.updates}, not {updates}, and {why}: choose another --run-dir."
             )
         wanted = suite.scaled(**(given | {"updates": updates}))
-        wanted.joined(plan).write(folder)
+        wanted.joined(plan, suite).write(folder)
         return wanted
 
 
