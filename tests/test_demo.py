@@ -59,7 +59,8 @@ class Ran:
         states = states or {}
         self.standings = {m: states.get(m.config.method, Standing("done")) for m in suite.members()}
         for member in suite.members():
-            Run.create(member.config, folder / member.path)
+            if not (folder / member.path).exists():
+                Run.create(member.config, folder / member.path)
 
     def run(self) -> bool:
         return all(standing.state == "done" for standing in self.standings.values())
@@ -87,20 +88,20 @@ def test_the_demo_compares_and_pictures(
     assert max(map(len, out.splitlines()[1:])) <= max(80, len(str(tmp_path)) + 60)
 
 
-@pytest.mark.parametrize(
-    ("states", "message"),
-    [
-        ({"rma": Standing("failed", note="No space left on device.")}, "rma: No space left on device"),
-        ({"rma": Standing("waiting", 500)}, "stopped"),
-    ],
-)
-def test_a_demo_that_did_not_end_says_why_and_how_to_go_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, states: dict[str, Standing], message: str
+def test_a_demo_that_did_not_end_says_why_and_can_be_gone_on_with(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    states = {"rma": Standing("failed", note="No space left on device.")}
     monkeypatch.setattr(demo, "Runner", lambda suite, folder: Ran(suite, folder, states))
-    with pytest.raises(sparc.RunFailure, match=message) as caught:
+    again = f"sparc demo --seed 3 --run-dir {tmp_path / 'demo'}"
+    with pytest.raises(sparc.RunFailure, match="rma: No space left on device") as caught:
         demo.run_demo(3, tmp_path / "demo")
-    assert f"sparc suite run smoke --seeds 3 --run-dir {tmp_path / 'demo'}" in str(caught.value)
+    assert again in str(caught.value)
+    states["rma"] = Standing("waiting", 500)  # Ctrl-C
+    assert demo.run_demo(3, tmp_path / "demo") == 0
+    assert f"stopped; go on with: {again}" in capsys.readouterr().out
+    with pytest.raises(sparc.UserError, match="choose another --run-dir"):
+        demo.run_demo(4, tmp_path / "demo")  # another seed is another demo
 
 
 @pytest.mark.parametrize("kind", ["full", "file", "below a file"])

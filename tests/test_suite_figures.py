@@ -395,3 +395,12 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
                       *save(learning_curves(results), tmp_path / folder / "curves")])  # fmt: skip
     for first, second in zip(*files, strict=True):
         assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_single_evaluation_is_visible_for_every_label() -> None:
+    results = make_results((ENV,), grid=5)
+    for seeds in results.envs[ENV].curves.values():
+        for seed, curve in seeds.items():
+            seeds[seed] = Curve(curve.updates[:1], curve.returns[:1], curve.phase[:1])
+    lines = [line for line in learning_curves(results).axes[0].lines if len(np.atleast_1d(line.get_xdata())) == 1]
+    assert [line.get_markevery()[0] for line in lines] == [0] * len(results.labels)

@@ -115,7 +115,7 @@ def suite_list(parsed: argparse.Namespace) -> int:
 
 def suite_run(parsed: argparse.Namespace) -> int:
     """`sparc suite run`."""
-    from sparc.suites import enrol, folder_of
+    from sparc.suites import enrol, folder_of, planned
 
     jobs = whole("--jobs", parsed.jobs) if parsed.jobs is not None else None
     folder = folder_of(parsed.suite, parsed.run_dir)
@@ -131,7 +131,9 @@ def suite_run(parsed: argparse.Namespace) -> int:
     from sparc.runner import Runner
 
     runner = Runner(suite, folder, jobs)
-    print(f"{suite.name}: {len(runner.members)} runs in {folder}, {runner.jobs} at a time", flush=True)
+    count, whole_plan = len(runner.members), len(planned(parsed.suite, folder).members())
+    others = f" (of {whole_plan} in the folder's plan)" if whole_plan > count else ""
+    print(f"{suite.name}: {count} run{'s' * (count > 1)}{others} in {folder}, {runner.jobs} at a time", flush=True)
     done = runner.run()
     print(runner.conclusion())
     where = f" --run-dir {parsed.run_dir}" if parsed.run_dir else ""

@@ -144,16 +144,18 @@ def make_config(values: Mapping[str, Any], preset: str = "mujoco") -> Config:
     return Config(**{**PRESETS[preset], **values})
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path, what: str = "config file") -> dict[str, Any]:
     """Read the fields of a YAML file."""
     import yaml
 
     try:
         values = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"Cannot read the config file {path}: {' '.join(str(error).split())}") from error
+    except OSError as error:
+        raise UserError(f"Cannot read the {what} {path}: {error.strerror}.") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"Cannot read the {what} {path}: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
-        raise UserError(f"The config file {path} must hold `field: value` lines.")
+        raise UserError(f"The {what} {path} must hold `field: value` lines.")
     return values
 
 

@@ -16,7 +16,7 @@ from sparc.evaluation import Evaluation
 from sparc.figures import heatmap
 from sparc.runner import Runner, finished
 from sparc.runs import Run
-from sparc.suites import find_suite
+from sparc.suites import PLAN, find_suite, planned
 
 SUITE = "smoke"
 ENV, GRID = "DriftingBoat-v0", 21
@@ -28,7 +28,8 @@ def run_demo(seed: int, folder: Path | None) -> int:
     folder = folder or Path("runs") / f"demo-{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
+        mine = (folder / PLAN).is_file() and planned(SUITE, folder) == suite  # an interrupted demo
+        if any(folder.iterdir()) and not mine:
             raise FileExistsError
     except (FileExistsError, NotADirectoryError):
         raise UserError(f"{folder} exists: choose another --run-dir.") from None
@@ -41,8 +42,11 @@ def run_demo(seed: int, folder: Path | None) -> int:
     runner = Runner(suite, folder)
     if not runner.run():
         failed = [f"{m.config.method}: {s.note}" for m, s in runner.standings.items() if s.state == "failed"]
-        again = f"sparc suite run {SUITE} --seeds {seed} --run-dir {folder}"
-        raise RunFailure(f"{'; '.join(failed) or 'stopped'}. Go on with `{again}`.")
+        again = f"sparc demo --seed {seed} --run-dir {folder}"
+        if failed:
+            raise RunFailure(f"{'; '.join(failed)} Go on with `{again}`.")
+        print(f"stopped; go on with: {again}")
+        return 0
     evaluations = {m.config.method: finished(suite, Run.open(folder / m.path)).evaluation for m in suite.members()}
     random = random_return(GRID, seed)
     scores = {name: score(evaluation, evaluations["oracle"], random) for name, evaluation in evaluations.items()}

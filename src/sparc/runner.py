@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+import numpy as np
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -49,7 +50,7 @@ class Standing:
     state: State
     updates: int = 0
     speed: float = 0.0  # updates per second
-    score: float | None = None  # the last mean return in the IND settings
+    score: float | None = None  # the last mean return in the IND settings, of a member that is done in the OOD test
     note: str = ""
 
 
@@ -72,8 +73,8 @@ def survey(suite: Suite, member: Member, folder: Path) -> Standing:
     if run.updates() < member.config.updates:
         return Standing("waiting", *progress, note=complaint(path))
     try:
-        finished(suite, run)
-        return Standing("done", *progress)
+        summary = finished(suite, run).evaluation.summary()
+        return Standing("done", *progress[:2], summary.get("ood", summary.get("ind", {"mean": np.nan}))["mean"])
     except SparcError as error:
         return Standing("waiting", *progress, note=complaint(path) or str(error))
 
@@ -268,8 +269,8 @@ class Runner:
 
 def standing_table(rows: Iterable[tuple[Member, Standing]]) -> Group:
     """Lay out members and where they are, narrow enough for 80 columns; below them what is wrong with some."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("member", "progress", "updates", "per s", "IND return"):
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for column in ("member", "progress", "updates", "per s", "return"):
         table.add_column(column, justify="left" if column in ("member", "progress") else "right", no_wrap=True)
     notes = []
     for member, standing in rows:
@@ -280,7 +281,9 @@ def standing_table(rows: Iterable[tuple[Member, Standing]]) -> Group:
             bar if running else standing.state,
             f"{standing.updates:,}",
             f"{standing.speed:.0f}" if running and standing.speed else "",
-            f"{standing.score:,.1f}" if standing.score is not None else "",
+            f"{'OOD' if standing.state == 'done' else 'IND'} {standing.score:,.1f}"
+            if standing.score is not None
+            else "",
         )
         if standing.note:
             notes.append(Text(f"{member.path}: {standing.note}", style="red"))

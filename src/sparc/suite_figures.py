@@ -178,9 +178,11 @@ def draw_learning(panel: Axes, results: Results, env: str, name: str) -> None:
     chosen = [np.isin(curve.updates, shared) for curve in curves]
     mean, sem = cell_table([curve.returns[rows] for curve, rows in zip(curves, chosen, strict=True)])
     expert = np.any([curve.phase[rows] == EXPERT for curve, rows in zip(curves, chosen, strict=True)], axis=0)
-    marks = {"marker": look.marker, "ms": 3.5, "markevery": (results.labels.index(name) % 3, max(1, len(shared) // 7))}
+    apart = max(1, len(shared) // 7)
     for part, options in ((expert, TOLD_LOOKS), (~expert, {})):
-        if part.any():
+        if count := int(part.sum()):
+            first = results.labels.index(name) % min(3, count)  # staggered, but a single evaluation has its mark too
+            marks = {"marker": look.marker, "ms": 3.5, "markevery": (first, apart)}
             draw_line(panel, look, shared[part], mean[part], sem[part], **marks, **options)
 
 

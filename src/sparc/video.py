@@ -164,9 +164,7 @@ def encoder() -> str:
 
         return str(imageio_ffmpeg.get_ffmpeg_exe())
     except (ImportError, RuntimeError):
-        raise UserError(
-            "MP4 needs imageio-ffmpeg: install it with pip install 'sparc-rl[video]', or write a .gif."
-        ) from None
+        raise UserError("MP4 needs imageio-ffmpeg: pip install imageio-ffmpeg, or write a .gif.") from None
 
 
 def pace(rate: float, most: float) -> int:

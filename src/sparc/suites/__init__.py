@@ -124,9 +124,8 @@ def provided() -> dict[str, Suite]:
 
 def find_suite(name: str) -> Suite:
     """Read a suite by its name, or a user's own from its file."""
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml") or path.is_file():
-        return read_suite(path)
+    if is_file(name):
+        return read_suite(Path(name))
     names = [path.stem for path in PROVIDED.glob("*.yaml")]
     if name not in names:
         known = ", ".join(sorted(names))
@@ -134,9 +133,14 @@ def find_suite(name: str) -> Suite:
     return read_suite(PROVIDED / f"{name}.yaml")
 
 
+def is_file(name: str) -> bool:
+    """Tell a user's own file from the name of a suite."""
+    return Path(name).suffix in (".yaml", ".yml") or Path(name).is_file()
+
+
 def read_suite(path: Path) -> Suite:
     """Read and check a suite file."""
-    values = read_config(path)
+    values = read_config(path, "suite file")
     values.setdefault("name", path.stem)
     for key in values:
         if key not in FIELDS:
@@ -213,6 +217,7 @@ def folder_of(name: str, run_dir: Path | None) -> Path:
 def planned(name: str, folder: Path) -> Suite:
     """Read what was asked for so far in a suite's folder."""
     if not (folder / PLAN).is_file():
+        find_suite(name)  # says if there is none of that name
         raise UserError(f"{folder} holds no suite yet: run it first, `sparc suite run {name}`.")
     return read_suite(folder / PLAN)
 
@@ -220,11 +225,15 @@ def planned(name: str, folder: Path) -> Suite:
 def enrol(name: str, folder: Path, **given: Any) -> Suite:
     """Say what to run, and make it part of the folder's plan.
 
-    What is not given is the suite's own, but for the updates: a folder keeps its number. The name alone goes on with
-    the plan.
+    What is not given is the suite's own, but for the updates: a folder keeps its number. A name alone goes on with the
+    plan; a user's file says itself what to run.
     """
-    suite = find_suite(name)
+    written = is_file(name)
+    known = written or (PROVIDED / f"{name}.yaml").exists() or not (folder / PLAN).is_file()
+    suite = find_suite(name) if known else planned(name, folder)  # a user's suite by the name of its folder
     given = {key: value for key, value in given.items() if value is not None}
+    if written:
+        given = {key: getattr(suite, key) for key in ("updates", *LISTS)} | given
     wanted = suite.scaled(**given)  # refuses what is wrong before a folder is made
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
