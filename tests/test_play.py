@@ -406,7 +406,7 @@ def test_what_cannot_be_played(trained: Callable[[str, str], Path], boat: Path, 
 
 def test_without_ffmpeg_a_gif_is_offered(boat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    with pytest.raises(UserError, match=r"pip install 'sparc-rl\[video\]', or write a .gif"):
+    with pytest.raises(UserError, match=r"pip install imageio-ffmpeg, or write a .gif"):
         play(boat, None, [tmp_path / "a.gif", tmp_path / "a.mp4"])
     assert not list(tmp_path.iterdir())
     play(boat, None, [tmp_path / "a.gif"], steps=1)
