@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 from synthetic import ENVS, make_results
 
-from sparc.adaptation import settling
 from sparc.adaptation_figures import GAIT, adaptation, align, latent_map, thinned
 from sparc.contexts import ContextSpace
 from sparc.figures import FADED, STYLES, save
 from sparc.results import Latents, Results, Trace
+from sparc.settling import settling
 
 ENV = ENVS[0]
 

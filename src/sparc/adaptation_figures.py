@@ -25,6 +25,7 @@ from sparc.figures import (
 )
 from sparc.gaps import gaps, labels_in, means_over, number_of
 from sparc.results import Array, EnvResults, Latents, Results, Trace
+from sparc.settling import moving_average, settling
 from sparc.stats import cell_table
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ MOST_MARKS = 300  # contexts whose encodings a figure shows, in all its rows: mo
 @with_looks
 def adaptation(results: Results, env: str) -> Figure | None:
     """Draw what a switch of the context does to φ(h)'s distance from ψ(c) and to the reward; None without traces."""
-    from sparc.adaptation import settling
-
     part = results.envs[env]
     names = labels_in(results, env)
     traces: dict[str, list[Trace]] = {name: list(part.there("traces", name).values()) for name in names}
@@ -111,8 +110,6 @@ def align(traces: Sequence[Trace], region: str, quantity: str) -> tuple[Array, A
 
 def draw_switch(panel: Axes, look: Style, step: Array, values: Array, running: Array, smooth: int, text: str) -> None:
     """Draw the mean over the seeds, smoothed before and after the switch apart; pale where episodes have ended."""
-    from sparc.adaptation import moving_average
-
     smoothed = np.full_like(values, np.nan)
     for row, value in zip(smoothed, values, strict=True):
         for side in (step < 0, step >= 0):
