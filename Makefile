@@ -2,6 +2,7 @@
 # make demo    train, compare and picture on the light example
 # make test    lint and all tests, as CI does
 # make lint    style and types alone
+# make torcs   the racing simulator: Debian's TORCS, and our worker built against it and checked (as root; 500 MB)
 # make system  the Debian packages that some tests need, where they can be installed; `make test` does it
 # make lock    write requirements.lock anew: the newest versions that pyproject.toml allows
 # make clean   remove all that was made here, except runs/
@@ -21,7 +22,7 @@ DEBIAN := chromium chromium-driver libegl1 libgl1-mesa-dri
 APT := apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20
 APT_UPDATE := timeout 60 $(APT) -o APT::Update::Error-Mode=any update
 
-.PHONY: setup demo lint system test lock clean
+.PHONY: setup demo lint system torcs test lock clean
 
 setup: .venv/.installed
 
@@ -34,7 +35,11 @@ lint: setup
 	$(BIN)/mypy src
 
 test: lint system
+	@$(MAKE) -s torcs || echo "note: tests of racing are skipped; what they need is in the line above"
 	$(TEST_ENV) $(BIN)/pytest -n $(JOBS)
+
+torcs: setup
+	@$(BIN)/python -m sparc.envs.racing.install
 
 # Never fails: without these packages the tests that need them are skipped, and say so (in CI they fail, see .ci/run).
 system:

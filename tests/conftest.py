@@ -130,3 +130,15 @@ def sparc_cli(
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def torcs() -> Any:
+    """The racing simulator, or why there is none."""
+    from sparc.envs.racing.install import find_torcs
+    from sparc.errors import UserError
+
+    try:
+        return find_torcs()
+    except UserError as error:
+        return skip_or_fail(str(error))

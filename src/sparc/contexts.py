@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -75,9 +76,16 @@ class Finite:
 
     def contains(self, contexts: ArrayLike) -> NDArray[np.bool_]:
         """Return for each context (n, C) whether it is one of the set, (n,)."""
+        contexts = np.ascontiguousarray(contexts, dtype=np.float64)
+        known = np.array([row.tobytes() in self._rows for row in contexts], dtype=bool)
         slack = EDGE_TOLERANCE * (self.high - self.low)
-        difference = np.abs(np.asarray(contexts)[:, None, :] - self.values)  # (n, M, C)
-        return np.any(np.all(difference <= slack, axis=-1), axis=-1)
+        for row in np.flatnonzero(~known):  # not bit for bit: after rounding, or not at all
+            known[row] = np.any(np.all(np.abs(self.values - contexts[row]) <= slack, axis=-1))
+        return known
+
+    @cached_property
+    def _rows(self) -> frozenset[bytes]:
+        return frozenset(row.tobytes() for row in self.values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +97,7 @@ class ContextSpace:
     train: Box | Finite
     test: Box | Finite
     settings: Array = None  # type: ignore[assignment]  # (S, C) IND; None is replaced by three default settings
+    tested: Array | None = None  # (M, C) what is evaluated of a finite test set; None: all of it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.names))
@@ -106,6 +115,8 @@ class ContextSpace:
         object.__setattr__(self, "settings", settings)
         if settings.ndim != 2 or settings.shape[1] != self.size or not self.train.contains(settings).all():
             raise UserError(f"contexts {self.names}: every setting (S, {self.size}) must lie in the training region")
+        if self.tested is not None:
+            object.__setattr__(self, "tested", self.check(self.tested))
 
     @classmethod
     def box(cls, *, settings: ArrayLike | None = None, **features: tuple[str, Any, Any]) -> ContextSpace:
@@ -138,7 +149,10 @@ class ContextSpace:
             else {"low": region.low.tolist(), "high": region.high.tolist()}
             for name, region in regions.items()
         }
-        return {"names": list(self.names), "units": list(self.units), **values, "settings": self.settings.tolist()}
+        chosen = {"settings": self.settings.tolist()}
+        if self.tested is not None:
+            chosen["tested"] = self.tested.tolist()
+        return {"names": list(self.names), "units": list(self.units), **values, **chosen}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ContextSpace:
@@ -147,7 +161,8 @@ class ContextSpace:
             Finite(part["values"]) if "values" in part else Box(part["low"], part["high"])
             for part in (values["train"], values["test"])
         )
-        return cls(tuple(values["names"]), tuple(values["units"]), train, test, _frozen(values["settings"]))
+        tested = values.get("tested")
+        return cls(tuple(values["names"]), tuple(values["units"]), train, test, _frozen(values["settings"]), tested)
 
     @property
     def size(self) -> int:
@@ -174,7 +189,7 @@ class ContextSpace:
         if k < 1:
             raise UserError(f"a grid needs at least one cell per feature, got {k}")
         if isinstance(self.test, Finite):
-            return self.test.values.copy()
+            return (self.test.values if self.tested is None else self.tested).copy()
         if self.size > 2:  # a full grid would explode: as many cells as a plane has
             return self.test.sample(np.random.default_rng(GRID_SEED), k * k)
         axes = [np.linspace(low, high, k) for low, high in zip(self.test.low, self.test.high, strict=True)]
@@ -200,14 +215,20 @@ class ContextSpace:
         wrong = ~((array >= low - slack) & (array <= high + slack))  # also true for NaN
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
+            value = f"{array[row, column]:g} {self.units[column]}".rstrip()
             raise UserError(
-                f"context {row}: {self.names[column]} = {array[row, column]:g} {self.units[column]} is outside the "
-                f"test region; choose it in [{low[column]:g}, {high[column]:g}]"
+                f"{which(row, array)}{self.names[column]} = {value} is outside the test region; "
+                f"choose it in [{low[column]:g}, {high[column]:g}]"
             )
         if isinstance(self.test, Finite) and not (known := self.test.contains(array)).all():
             row = int(np.argmin(known))
             raise UserError(
-                f"context {row}: {dict(zip(self.names, array[row].tolist(), strict=True))} is none of the "
+                f"{which(row, array)}{dict(zip(self.names, array[row].tolist(), strict=True))} is none of the "
                 f"{len(self.test.values)} contexts of the test set; choose one of them"
             )
         return array
+
+
+def which(row: int, contexts: Array) -> str:
+    """Name a context by its index, where there is more than one."""
+    return f"context {row}: " if len(contexts) > 1 else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # brings JAX
     from sparc.policy import Policy
 
 ProgressCall = Callable[[int, int], None]  # steps done, steps at most
+FIXED = ("region", "episode", "return", "length", "terminated")  # the columns between contexts and measures
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Evaluation:
     returns: np.ndarray  # (R,)
     lengths: np.ndarray  # (R,) int
     terminated: np.ndarray  # (R,) bool: ended before its time
+    measures: dict[str, np.ndarray] = field(default_factory=dict)  # (R,) each; NaN: none
+    labels: tuple[str, ...] = ()  # of the rows, where the environment names its contexts
 
     def cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Average over episodes: the distinct contexts (M, C), whether each is IND, their mean returns (M,)."""
@@ -43,9 +46,12 @@ class Evaluation:
         return self.contexts[first[order]], self.ind[first[order]], means[order]
 
     def summary(self) -> dict[str, dict[str, float | int]]:
-        """Give cells, mean, standard deviation, smallest and largest return over the contexts, IND and OOD apart."""
+        """Give cells, mean, standard deviation, smallest and largest return over the contexts, IND and OOD apart.
+
+        Of every measure the mean over the rows that have one.
+        """
         _, ind, returns = self.cells()
-        parts = {"ind": returns[ind], "ood": returns[~ind]}
+        parts = {"ind": (returns[ind], self.ind), "ood": (returns[~ind], ~self.ind)}
         return {
             name: {
                 "contexts": len(part),
@@ -54,7 +60,12 @@ class Evaluation:
                 "min": float(part.min()),
                 "max": float(part.max()),
             }
-            for name, part in parts.items()
+            | {
+                measure: float(np.nanmean(values[rows]))
+                for measure, values in self.measures.items()
+                if np.isfinite(values[rows]).any()
+            }
+            for name, (part, rows) in parts.items()
             if len(part)
         }
 
@@ -63,7 +74,8 @@ class Evaluation:
         beside = path.with_name(f".{path.name}")
         with beside.open("w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow([*self.names, "region", "episode", "return", "length", "terminated"])
+            named = ["label"] if self.labels else []
+            writer.writerow([*named, *self.names, *FIXED, *self.measures])
             for row in range(len(self.returns)):
                 region = "ind" if self.ind[row] else "ood"
                 context = [float(value) for value in self.contexts[row]]
@@ -73,7 +85,8 @@ class Evaluation:
                     int(self.lengths[row]),
                     int(self.terminated[row]),
                 ]
-                writer.writerow([*context, region, *numbers])
+                measured = [float(values[row]) for values in self.measures.values()]
+                writer.writerow([*self.labels[row : row + 1], *context, region, *numbers, *measured])
         beside.replace(path)
 
     @classmethod
@@ -81,14 +94,24 @@ class Evaluation:
         """Read what write_csv wrote; a ValueError tells what is wrong with it."""
         with path.open(newline="") as file:
             header, *rows = csv.reader(file)
-        if len(header) < 6 or not rows or {len(row) for row in rows} != {len(header)}:
+        if "region" not in header or not rows or {len(row) for row in rows} != {len(header)}:
             raise ValueError("a line is cut short")
-        names = tuple(header[:-5])
-        columns = np.array(rows).T
-        contexts = columns[: len(names)].T.astype(float)
-        region, episode, returns, lengths, terminated = columns[len(names) :]
-        return cls(names, contexts, region == "ind", episode.astype(int), returns.astype(float),
-                   lengths.astype(int), terminated == "1")  # fmt: skip
+        columns = dict(zip(header, np.array(rows).T, strict=True))
+        labels = tuple(columns.pop("label", np.zeros(0, str)).tolist())
+        fixed = list(columns).index("region")
+        names, measures = list(columns)[:fixed], list(columns)[fixed + len(FIXED) :]
+        region, episode, returns, lengths, terminated = (columns[name] for name in FIXED)
+        return cls(
+            tuple(names),
+            np.stack([columns[name].astype(float) for name in names], axis=1),
+            region == "ind",
+            episode.astype(int),
+            returns.astype(float),
+            lengths.astype(int),
+            terminated == "1",
+            {name: columns[name].astype(float) for name in measures},
+            labels,
+        )
 
     def write_json(self, path: Path, **about: Any) -> None:
         """Write the summary with what it was made from."""
@@ -119,7 +142,8 @@ def evaluate(
     """Run the policy without noise in every context, all of them side by side, on all cores unless told otherwise."""
     rows = contexts_of(env).check(contexts).repeat(check_count("episodes", episodes), axis=0)
     if isinstance(env, str):
-        venv = make_vector_env(env, len(rows), threads=threads or usable_cores(), **env_options)
+        options = {**get_env(env).test_options, **env_options}
+        venv = make_vector_env(env, len(rows), threads=threads or usable_cores(), **options)
     else:
         venv = env
     if venv.num_envs != len(rows):
@@ -154,13 +178,14 @@ def evaluate(
             alive &= ~(terminated | truncated)
             if progress:
                 progress(int(lengths.max()), limit)
+        measures, labels = venv.measures(), tuple(venv.labels())
     finally:
         policy.reset()
         if isinstance(env, str):
             venv.close()
     episode = np.tile(np.arange(episodes), len(rows) // episodes)
     space = venv.context_space
-    return Evaluation(space.names, rows, space.is_train(rows), episode, returns, lengths, died)
+    return Evaluation(space.names, rows, space.is_train(rows), episode, returns, lengths, died, measures, labels)
 
 
 def contexts_of(env: str | ContextualVectorEnv) -> ContextSpace:

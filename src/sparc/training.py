@@ -14,7 +14,7 @@ import numpy as np
 from sparc import checkpoint, select
 from sparc.config import Config, make_config
 from sparc.contexts import ContextSpace
-from sparc.envs import make_vector_env
+from sparc.envs import get_env, make_vector_env
 from sparc.errors import RunFailure
 from sparc.evaluation import evaluate
 from sparc.loading import make_spec, restored, wrap
@@ -130,6 +130,8 @@ class Trainer:
         self.collector.policy.actor = self.method.rollout_policy(self.state)
         vector_steps = config.chunk * config.steps_per_update // config.num_envs
         self.collector.collect(self.replay, vector_steps, jax.random.fold_in(self.key, 1), random)
+        for note in self.venv.take_notes():
+            self.report({"note": note})
 
     def learn(self) -> dict[str, float]:
         """Do the chunk's updates in one compiled call."""
@@ -194,7 +196,7 @@ class Trainer:
         return wrap(self.method, self.state, self.venv, self.config)
 
     def evaluate(self) -> None:
-        """Run the predetermined IND settings and remember their returns."""
+        """Run the predetermined IND settings and remember what checkpoints are chosen by."""
         space: ContextSpace = self.venv.context_space
         rows = evaluate(
             self.make_policy(),
@@ -204,15 +206,17 @@ class Trainer:
             threads=1,
             **self.config.env_options,
         )
-        self.scores[self.updates] = rows.returns.tolist()
+        score = get_env(self.config.env).score
+        self.scores[self.updates] = rows.returns.tolist() if score is None else score(rows.measures)
         record = {f"return_{i}": float(value) for i, value in enumerate(rows.returns)}
+        record |= {name: value for name, value in rows.summary()["ind"].items() if name in rows.measures}
         self.run.log({"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
                       "mean_return": float(rows.returns.mean()), **record})  # fmt: skip
 
     def log_training(self, metrics: dict[str, float]) -> None:
         """Write a line of training metrics."""
         progress = {name: value for name, value in self.progress().items() if name not in ("evaluation", "total")}
-        self.run.log({"kind": "train", **progress, **metrics})
+        self.run.log({"kind": "train", **progress, **metrics, **self.venv.counters()})
 
     def progress(self) -> dict[str, Any]:
         """Say where the run is."""

@@ -8,8 +8,8 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -17,13 +17,14 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from sparc.contexts import ContextSpace
-from sparc.envs.contextual import Apply, ContextualEnv, ContextualVectorEnv, check_count
+from sparc.envs.contextual import Apply, Array, ContextualEnv, ContextualVectorEnv, check_count
 from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.errors import UserError, nearest
 
 ENTRY_POINT_GROUP = "sparc.envs"  # each names a module that registers environments, or a function that does
 
 Creator = Callable[..., Any]
+Score = Callable[[Mapping[str, Array]], list[float]]
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class EnvEntry:
     context_space: ContextSpace
     summary: str
     max_episode_steps: int
+    test_options: Mapping[str, Any] = field(default_factory=dict)
+    score: Score | None = None
 
 
 _entries: dict[str, EnvEntry] = {}
@@ -49,11 +52,16 @@ def register_env(
     max_episode_steps: int | None = None,
     apply: Apply | None = None,
     summary: str = "",
+    test_options: Mapping[str, Any] | None = None,
+    score: Score | None = None,
 ) -> None:
     """Register an environment with a context, with Gymnasium as well.
 
     make is a callable, "package.module:callable" (loaded when needed), or, with apply, the id of an existing Gymnasium
     environment: then apply(env.unwrapped, context) gives it the context, and its own time limit holds if none is given.
+
+    Evaluations make it with test_options. Checkpoints are chosen by the Pareto front of the returns in the settings, or
+    of what score makes of the vector environment's measures() there: numbers of which more is better.
     """
     if apply is not None:
         if not isinstance(make, str):
@@ -74,7 +82,7 @@ def register_env(
         vector_entry_point=make_vector if make_vector is not None else _sync(id),
         max_episode_steps=max_episode_steps,
     )
-    _entries[id] = EnvEntry(id, context_space, summary, max_episode_steps)
+    _entries[id] = EnvEntry(id, context_space, summary, max_episode_steps, dict(test_options or {}), score)
 
 
 def make_env(id: str, **options: Any) -> gym.Env[Any, Any]:

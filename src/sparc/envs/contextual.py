@@ -217,6 +217,22 @@ class ContextualVectorEnv(gym.vector.VectorEnv[Any, Any, Any], ABC):
             return f"{type(self).__name__} cannot switch contexts in mid-episode; write its method _switch(contexts)"
         return ""
 
+    def measures(self) -> dict[str, Array]:
+        """Give what an episode is judged by besides its return: a number for each row, NaN where there is none."""
+        return {}
+
+    def labels(self) -> list[str]:
+        """Name the context of each row in words, where numbers alone would not tell; nothing elsewhere."""
+        return []
+
+    def counters(self) -> dict[str, int]:
+        """Count what should be seen in the metrics, such as crashes that were survived."""
+        return {}
+
+    def take_notes(self) -> list[str]:
+        """Give what happened since the last call that a person should read."""
+        return []
+
     def _require_started(self, what: str) -> None:
         if not self._started.all():
             raise UserError(f"{what}: environment {int(np.argmin(self._started))} was never reset; call reset() first")

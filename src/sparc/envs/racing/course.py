@@ -1,0 +1,134 @@
+"""What a driver sees and feels, and what a step is worth: observation and reward from the simulator's rows of state.
+
+Everything is in the car's frame and none of it tells where on the track the car is, or which car it is: loads are
+shares of their sum, revs are relative to the limit. What the car weighs must be felt.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparc.envs.racing.simulator import COLUMN, TRACK_COLUMNS
+
+Array = NDArray[np.float64]
+
+SPACING = 2.0  # m between the points of the centre line
+SMOOTHED = 10.0  # m over which curvature is averaged: TORCS's segments change it in jumps
+POINTS = 20  # ahead
+HORIZON = 6.0  # s ahead, at the current speed
+SLOWEST = 10.0  # m/s: below it the car looks as far ahead as at this speed
+CLIP = 5.0  # of every scaled number
+
+# Feature, unit, and the number it is divided by.
+FELT: tuple[tuple[str, str, float], ...] = (
+    ("vx", "m/s", 30.0), ("vy", "m/s", 5.0), ("vz", "m/s", 3.0),
+    ("roll_rate", "rad/s", 1.0), ("pitch_rate", "rad/s", 1.0), ("yaw_rate", "rad/s", 1.0),
+    ("ax", "m/s²", 10.0), ("ay", "m/s²", 10.0), ("az", "m/s²", 10.0),
+    ("roll", "rad", 0.1), ("pitch", "rad", 0.1),
+    ("gear", "", 5.0), ("revs", "of the limit", 1.0), ("steer", "of the lock", 1.0),
+)  # fmt: skip
+_FELT = [COLUMN[name] for name, _, _ in FELT]
+_SCALE = np.array([scale for _, _, scale in FELT])
+_SLIP_RATIO, _SLIP_ANGLE, _LOAD = (
+    slice(COLUMN[f"{name}_front_right"], COLUMN[f"{name}_front_right"] + 4)
+    for name in ("slip_ratio", "slip_angle", "load")
+)
+SLIP_SCALE = (0.2, 0.2)  # ratio; rad
+WIDTH_SCALE, BEND_SCALE, AHEAD_SCALE = 10.0, 0.02, 100.0  # m, 1/m, m
+
+OBSERVATION_SIZE = len(FELT) + 5 + 3 + 12 + 2 + 4 * POINTS
+OFF_COURSE = 3  # wheels out
+
+# Per step; RACING: what the paper's group is known to use, times REWARD_SCALE
+REWARD_SCALE = 0.05
+OFF_PENALTY = 0.01  # per second off course and (km/h)²
+WALL_PENALTY = 0.01  # per second in contact with a wall and (km/h)²
+SLIP_PENALTY = 0.25  # per tyre, of its slip ratio times its slip angle
+FAILURE_PENALTY = 20.0  # once, when a race has to be given up
+
+
+class Course:
+    """The centre line of a track, closed, at equal distances."""
+
+    def __init__(self, length: float, table: Array) -> None:
+        self.length, self.table = length, table
+        columns = dict(zip(TRACK_COLUMNS, table.T, strict=True))
+        kernel = np.ones(max(1, round(SMOOTHED * len(table) / length)))
+        padded = np.concatenate([columns["curvature"][-len(kernel) :], columns["curvature"], columns["curvature"]])
+        smooth = np.convolve(padded, kernel / kernel.sum(), "same")[len(kernel) : len(kernel) + len(table)]
+        # One row more than points: the last piece ends where the first begins.
+        line = np.stack([columns["x"], columns["y"], columns["half_width"], smooth], axis=1)
+        self._line = np.concatenate([line, line[:1]])
+        self._steps = np.diff(self._line, axis=0)
+
+    def at(self, distance: Array) -> Array:
+        """Interpolate x, y, half width and curvature at distances from the line of any shape, (..., 4)."""
+        place = np.asarray(distance) * (len(self._steps) / self.length) % len(self._steps)
+        index = np.minimum(place.astype(np.intp), len(self._steps) - 1)
+        return self._line[index] + self._steps[index] * (place - index)[..., None]
+
+    def heading_to(self, distance: float, offset: float, track_heading: float, ahead: float) -> float:
+        """Give the heading, against the track's, at which a car faces the centre line so far ahead."""
+        (x, y, *_), (tx, ty, *_) = self.at(np.array([distance, distance + ahead]))
+        x, y = x - offset * np.sin(track_heading), y + offset * np.cos(track_heading)
+        return float(_wrapped(np.arctan2(ty - y, tx - x) - track_heading))
+
+    def track_heading(self, distance: float) -> float:
+        """Give the heading of the centre line."""
+        (x, y, *_), (tx, ty, *_) = self.at(np.array([distance, distance + SPACING / 2]))
+        return float(np.arctan2(ty - y, tx - x))
+
+
+def _wrapped(angle: Array) -> Array:
+    return (angle + np.pi) % (2 * np.pi) - np.pi
+
+
+def observe(states: Array, last_actions: Array, course: Course) -> Array:
+    """Give what the drivers of these cars see, (N, OBSERVATION_SIZE)."""
+    rows = len(states)
+    out = np.empty((rows, OBSERVATION_SIZE))
+    at = len(FELT)
+    out[:, :at] = states[:, _FELT] / _SCALE
+    half_width, offset = states[:, COLUMN["half_width"]], states[:, COLUMN["offset"]]
+    error = states[:, COLUMN["yaw"]] - states[:, COLUMN["track_heading"]]
+    distance, yaw = states[:, COLUMN["distance"]], states[:, COLUMN["yaw"]]
+    reach = np.maximum(states[:, COLUMN["vx"]], SLOWEST)
+    times = np.linspace(0.0, HORIZON, POINTS + 1)
+    line = course.at(distance[:, None] + reach[:, None] * times)  # (N, POINTS + 1, 4); the first is beside the car
+    out[:, at] = offset / half_width
+    out[:, at + 1] = np.sin(error)
+    out[:, at + 2] = np.cos(error)
+    out[:, at + 3] = half_width / WIDTH_SCALE
+    out[:, at + 4] = line[:, 0, 3] / BEND_SCALE
+    at += 5
+    wheels_out = states[:, COLUMN["wheels_out"]]
+    out[:, at] = wheels_out / 4
+    out[:, at + 1] = wheels_out >= OFF_COURSE
+    out[:, at + 2] = states[:, COLUMN["wall_time"]] > 0
+    at += 3
+    out[:, at : at + 4] = states[:, _SLIP_RATIO] / SLIP_SCALE[0]
+    out[:, at + 4 : at + 8] = states[:, _SLIP_ANGLE] / SLIP_SCALE[1]
+    load = states[:, _LOAD]
+    out[:, at + 8 : at + 12] = 4 * load / np.maximum(load.sum(axis=1, keepdims=True), 1.0)
+    at += 12
+    out[:, at : at + 2] = last_actions
+    at += 2
+    ahead = line[:, 1:]
+    dx, dy = ahead[..., 0] - states[:, COLUMN["x"], None], ahead[..., 1] - states[:, COLUMN["y"], None]
+    cosine, sine = np.cos(yaw)[:, None], np.sin(yaw)[:, None]
+    out[:, at : at + POINTS] = (dx * cosine + dy * sine) / AHEAD_SCALE
+    out[:, at + POINTS : at + 2 * POINTS] = (dy * cosine - dx * sine) / AHEAD_SCALE
+    out[:, at + 2 * POINTS : at + 3 * POINTS] = ahead[..., 3] / BEND_SCALE
+    out[:, at + 3 * POINTS :] = ahead[..., 2] / WIDTH_SCALE
+    return np.clip(out, -CLIP, CLIP, out=out)
+
+
+def reward_of(states: Array, progress: Array, failed: NDArray[np.bool_]) -> Array:
+    """Give what the last step was worth, (N,): metres made, less what cost grip, road or walls."""
+    speed = 3.6 * np.hypot(states[:, COLUMN["vx"]], states[:, COLUMN["vy"]])
+    off, wall = states[:, COLUMN["off_time"]], states[:, COLUMN["wall_time"]]
+    sliding = np.minimum(np.abs(states[:, _SLIP_RATIO]), 1.0) * np.abs(states[:, _SLIP_ANGLE])
+    reward = np.where(states[:, COLUMN["wheels_out"]] >= OFF_COURSE, np.minimum(progress, 0.0), progress)
+    reward = reward - (OFF_PENALTY * off + WALL_PENALTY * wall) * speed**2 - SLIP_PENALTY * sliding.sum(axis=1)
+    return REWARD_SCALE * reward - FAILURE_PENALTY * failed

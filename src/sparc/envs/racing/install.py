@@ -1,0 +1,282 @@
+"""Set TORCS up: find its packages, fetch its headers, build the worker on this machine, check it against the game.
+
+Run by `make torcs` as `python -m sparc.envs.racing.install`. TORCS is licensed under the GPL: it is linked here, on the
+user's machine, and nothing of it is shipped with this package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparc.errors import SparcError, UserError
+
+VERSION = "1.3.7"
+PACKAGES = ("torcs", "torcs-data", "g++", "xz-utils")
+DATA = Path("/usr/share/games/torcs")
+SOURCE = Path(__file__).with_name("worker.cpp")
+HEADERS = ("interfaces", "libs/tgf", "libs/robottools", "libs/portability", "linux", "modules/simu/simuv2",
+           "modules/simu/simuv2/SOLID-2.0/include", "modules/simu/simuv2/SOLID-2.0/include/SOLID")  # fmt: skip
+REMEDY = "run `make torcs`"
+CHECK = ("inferno", 3, "car1-trb1", "road", "g-track-1", 3)  # driver, number, its car, track's category, track, laps
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Where TORCS and our worker are."""
+
+    libraries: Path
+    data: Path
+    worker: Path
+    version: str  # of the package, and of our worker: what laps depend on
+
+
+def cache_folder() -> Path:
+    """Give the folder for what is built or computed on this machine."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sparc-rl" / "torcs"
+
+
+def package_version() -> str | None:
+    """Give the version of the installed Debian package; None without it."""
+    try:
+        run = subprocess.run(["dpkg-query", "-W", "-f=${Version}", "torcs"], capture_output=True, text=True)
+    except OSError:
+        return None
+    return run.stdout if run.returncode == 0 and run.stdout else None
+
+
+def find_libraries() -> Path:
+    """Find the folder of TORCS's libraries."""
+    for folder in sorted(Path("/usr/lib").glob("*/torcs")):
+        if (folder / "modules/simu/simuv2.so").is_file():
+            return folder
+    raise UserError(f"TORCS's libraries are not where Debian puts them: {REMEDY}")
+
+
+def fingerprint(version: str, libraries: Path) -> str:
+    """Tell one build from another: our source, and the libraries it was linked with."""
+    digest = hashlib.sha256(version.encode())
+    for file in (SOURCE, *(libraries / name for name in LINKED)):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+LINKED = ("modules/simu/simuv2.so", "modules/track/track.so", "lib/librobottools.so", "lib/libtgf.so", "lib/libtxml.so")
+
+
+def find_torcs() -> Installation:
+    """Give the installation, or say in one line what is missing and what to run."""
+    version = package_version()
+    if version is None or not DATA.is_dir():
+        raise UserError(f"racing needs TORCS {VERSION} and it is not installed: {REMEDY} (Debian, as root)")
+    if not version.startswith(VERSION):
+        raise UserError(f"racing needs TORCS {VERSION}, and this machine has {version}")
+    libraries = find_libraries()
+    built = fingerprint(version, libraries)
+    worker = cache_folder() / f"worker-{built}"
+    if not worker.is_file():
+        raise UserError(f"TORCS {version} is there, but the worker for it is not built: {REMEDY}")
+    return Installation(libraries, DATA, worker, f"{version} {built}")
+
+
+# Setting it up
+
+
+def install_packages() -> None:
+    """Install what is missing with apt, where that is possible."""
+    missing = [name for name in PACKAGES if not _installed(name)]
+    if not missing:
+        return
+    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    if not shutil.which("apt-get") or (root and subprocess.run([*root, "true"], capture_output=True).returncode):
+        raise UserError(f"racing needs the Debian packages {' '.join(missing)}; as root: apt-get install the same")
+    print(f"Installing {' '.join(missing)} (a minute)", flush=True)
+    environment = [*root, "env", "DEBIAN_FRONTEND=noninteractive"]
+    for arguments in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
+        _run([*environment, "apt-get", "-qq", *arguments], f"apt-get {arguments[0]}")
+
+
+def _installed(package: str) -> bool:
+    try:
+        run = subprocess.run(["dpkg-query", "-W", "-f=${Status}", package], capture_output=True, text=True)
+    except OSError:
+        return False
+    return run.stdout.endswith("ok installed")
+
+
+def _run(command: list[str], what: str, **how: object) -> None:
+    run = subprocess.run(command, capture_output=True, text=True, **how)  # type: ignore[call-overload]
+    if run.returncode:
+        said = (run.stderr or run.stdout).strip().splitlines()
+        raise SparcError(f"{what} failed: {said[-1] if said else f'exit code {run.returncode}'}")
+
+
+def fetch_headers(version: str, folder: Path) -> None:
+    """Fetch the headers of this very version from Debian's source package, with an apt configuration of our own."""
+    lists = folder / "lists"
+    (lists / "partial").mkdir(parents=True)
+    sources = folder / "sources"
+    sources.mkdir()
+    for file in (Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")):
+        if file.suffix == ".sources":
+            text = "\n".join("Types: deb-src" if line.startswith("Types:") else line for line in _lines(file))
+        elif file.suffix == ".list":
+            text = "\n".join("deb-src" + line[3:] for line in _lines(file) if line.startswith("deb "))
+        else:
+            continue
+        (sources / file.name).write_text(text + "\n")
+    apt = ["apt-get", "-qq", "-o", "Dir::Etc::SourceList=/dev/null", "-o", f"Dir::Etc::SourceParts={sources}",
+           "-o", f"Dir::State::Lists={lists}", "-o", "APT::Sandbox::User=root"]  # fmt: skip
+    source = version.partition("+b")[0]  # a rebuild has the same source
+    print("Fetching TORCS's headers from its source package (400 MB, of which 1 MB stays)", flush=True)
+    _run([*apt, "update"], "apt-get update for source packages")
+    _run([*apt, "--download-only", "source", f"torcs={source}"], "fetching TORCS's source package", cwd=folder)
+    _run(["apt-get", "-qq", "download", "libplib-dev"], "fetching plib's headers", cwd=folder)
+    archive, plib = next(folder.glob("torcs_*.orig.tar.*")), next(folder.glob("libplib-dev*.deb"))
+    kept = _made(folder / "headers")
+    command = ["tar", "-xf", str(archive), "--strip-components=1", "--wildcards", "*/src/*.h"]
+    _run(command, "unpacking TORCS's headers", cwd=kept)
+    _run(["dpkg-deb", "-x", str(plib), "plib"], "unpacking plib's headers", cwd=kept)
+    shutil.copytree(kept / "src/libs/math", kept / "src/include/tmath")
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.is_file() else []
+
+
+def build(version: str, libraries: Path, worker: Path) -> None:
+    """Build the worker, complete or not at all."""
+    headers = cache_folder() / f"headers-{version}"
+    if not headers.is_dir():
+        with tempfile.TemporaryDirectory(prefix=".headers-", dir=_made(cache_folder())) as name:
+            fetch_headers(version, Path(name))
+            (Path(name) / "headers").replace(headers)
+    includes = [f"-I{headers / 'src' / part}" for part in (*HEADERS, "include")] + [f"-I{headers}/plib/usr/include"]
+    links = [str(libraries / part) for part in LINKED[:2]]
+    links += [f"-L{libraries}/lib", "-lrobottools", "-ltgf", "-ltxml", f"-Wl,-rpath,{libraries}/lib"]
+    links += ["-l:libplibsg.so.1", "-ldl", "-lm"]
+    beside = worker.with_name(f".{worker.name}")
+    print("Building the worker", flush=True)
+    _run(["g++", "-O2", "-std=c++17", "-o", str(beside), str(SOURCE), *includes, *links], "building the worker")
+    beside.replace(worker)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+# Checking it
+
+
+def stock_car(data: Path, name: str) -> str:
+    """Give the description of one of TORCS's cars with its category's, as the game merges them."""
+    car = ElementTree.parse(data / f"cars/{name}/{name}.xml").getroot()
+    category = next(e.get("val") for e in car.iter("attstr") if e.get("name") == "category")
+    merged = ElementTree.parse(data / f"categories/{category}.xml").getroot()
+    _merge(merged, car)
+    return ElementTree.tostring(merged, encoding="unicode")
+
+
+def _merge(into: ElementTree.Element, other: ElementTree.Element) -> None:
+    mine = {(e.tag, e.get("name")): e for e in into}
+    for element in other:
+        same = mine.get((element.tag, element.get("name")))
+        if same is None:
+            into.append(element)
+        elif element.tag == "section":
+            _merge(same, element)
+        else:
+            same.attrib.update(element.attrib)
+
+
+def game_laps(torcs: Installation, driver: str, number: int, track: tuple[str, str], laps: int) -> list[float]:
+    """Let the game itself race, as `torcs -r`, and give its lap times in seconds."""
+    with tempfile.TemporaryDirectory(prefix="sparc-torcs-") as name:
+        local = Path(name)
+        shutil.copytree(torcs.data / "config", local / "config")
+        race = ElementTree.parse(torcs.data / "config/raceman/practice.xml")
+        for path, key, value in (
+            ("Tracks/1", "name", track[1]),
+            ("Tracks/1", "category", track[0]),
+            ("Practice", "laps", str(laps)),
+            ("Drivers/1", "module", driver),
+            ("Drivers/1", "idx", str(number)),
+        ):
+            section: ElementTree.Element | None = race.getroot()
+            for part in path.split("/"):
+                assert section is not None
+                section = section.find(f"section[@name='{part}']")
+            assert section is not None
+            entry = section.find(f"*[@name='{key}']")
+            assert entry is not None
+            entry.set("val", value)
+        race.write(local / "practice.xml")
+        command = [str(torcs.libraries / "torcs-bin"), "-l", name, "-L", str(torcs.libraries), "-D", str(torcs.data)]
+        environment = os.environ | {"LD_LIBRARY_PATH": f"{torcs.libraries}/lib"}
+        _run([*command, "-r", str(local / "practice.xml")], "torcs -r", cwd=torcs.data, env=environment)
+        result = next((local / "results/practice").glob("*.xml"))
+        times = [
+            float(e.get("val", "nan")) for e in ElementTree.parse(result).iter("attnum") if e.get("name") == "time"
+        ]
+    return times[-laps:]
+
+
+def worker_laps(
+    torcs: Installation, driver: str, number: int, car: str, track: tuple[str, str], laps: int
+) -> list[float]:
+    """Let the same driver race in our worker, and give its lap times in seconds."""
+    from sparc.envs.racing.simulator import Worker
+
+    worker = Worker(torcs, torcs.data / f"tracks/{track[0]}/{track[1]}/{track[1]}.xml", 1, fuel=1.0)
+    try:
+        return worker.race(stock_car(torcs.data, car), driver, number, laps, True, 1000.0 * laps).times.tolist()
+    finally:
+        worker.close()
+
+
+def check(torcs: Installation) -> str:
+    """Race in the game and in the worker; a SparcError if a flying lap differs by a millisecond.
+
+    The first lap is left out: the game counts it from the green light, the worker from the line.
+    """
+    driver, number, car, *track, laps = CHECK
+    road = (str(track[0]), str(track[1]))
+    theirs = game_laps(torcs, driver, number, road, laps)[1:]
+    ours = worker_laps(torcs, driver, number, car, road, laps)[1:]
+    if len(ours) != laps - 1 or any(abs(a - b) >= 0.0005 for a, b in zip(theirs, ours, strict=True)):
+        raise SparcError(f"{driver} laps {road[1]} in {ours} s here and in {theirs} s in the game")
+    return f"{driver} laps {road[1]} in {', '.join(f'{lap:.3f}' for lap in ours)} s, here and in the game"
+
+
+def main() -> int:
+    """Set up what is missing, check it, and tell."""
+    try:
+        install_packages()
+        version = package_version()
+        if version is None or not version.startswith(VERSION):
+            raise UserError(f"racing needs TORCS {VERSION}; apt gives {version or 'none'}")
+        libraries = find_libraries()
+        worker = cache_folder() / f"worker-{fingerprint(version, libraries)}"
+        if not worker.is_file():
+            build(version, libraries, worker)
+        torcs = find_torcs()
+        result = check(torcs)
+        (cache_folder() / "checked.json").write_text(json.dumps({"version": torcs.version, "laps": result}) + "\n")
+        print(f"TORCS {torcs.version}: {result}")
+    except SparcError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""The tracks that races are held on: TORCS's own, by name. Another one is one call of register_track."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparc.envs.racing.install import DATA
+from sparc.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class Track:
+    """A track of TORCS's."""
+
+    name: str
+    category: str  # the folder that TORCS keeps it in: road, dirt, oval
+    dirt: bool  # whether parts of it are unpaved: only dirt-capable cars race here
+    summary: str
+
+    @property
+    def file(self) -> Path:
+        """The description that TORCS builds the track from."""
+        return DATA / "tracks" / self.category / self.name / f"{self.name}.xml"
+
+    def check(self) -> None:
+        """Raise a UserError where the file is missing; TORCS itself would crash."""
+        if not self.file.is_file():
+            raise UserError(f"TORCS has no track '{self.name}' in its category {self.category}: {self.file} is missing")
+
+
+TRACKS: dict[str, Track] = {
+    track.name: track
+    for track in (
+        Track("forza", "road", False, "medium, tarmac, 5.8 km"),
+        Track("spring", "road", False, "long, tarmac, 22.1 km"),
+        Track("mixed-2", "dirt", True, "short, asphalt and dirt, 1.4 km"),
+        Track("g-track-1", "road", False, "short, tarmac, 2.1 km, for trials"),
+    )
+}
+
+
+def find_track(name: str) -> Track:
+    """Give a track by name, or say which name is nearest."""
+    if name not in TRACKS:
+        known = nearest(name, TRACKS) or f" There are {', '.join(TRACKS)}."
+        raise UserError(f"unknown track '{name}'.{known}")
+    return TRACKS[name]
