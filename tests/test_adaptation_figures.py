@@ -143,7 +143,25 @@ def test_how_many_seeds_the_settling_time_is_the_mean_of_is_said() -> None:
     assert titles(with_traces(*[trace(np.ones(300))] * 3)) == ["settled after (mean of 3 seeds)"] * 4
     results = make_results((ENV,), grid=5)
     del results.envs[ENV].traces["oracle"][1]
-    assert titles(results) == ["settled after (mean of 3 seeds)"] * 2 + ["settled after (mean of 2 to 3 seeds)"] * 2
+    assert titles(results) == ["settled after (mean of 3 seeds)"] * 2 + ["settled after (mean of 2–3 seeds)"] * 2
+
+
+@pytest.mark.parametrize("variations", [("",), ("H=5", "H=25", "H=100")])
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_legends_cover_no_curve_and_stay_in_the_figure(variations: tuple[str, ...], seeds: tuple[int, ...]) -> None:
+    results = make_results((ENV,), seeds=seeds, grid=5, variations=variations)
+    for traces in results.envs[ENV].traces.values():  # some stay far away after the switch, where there was room
+        for found in traces.values():
+            found.distance[found.step > 200] += 1.0
+    figure = adaptation(results, ENV)
+    assert figure is not None
+    figure.draw_without_rendering()
+    legends = [panel.get_legend().get_window_extent() for panel in figure.axes]
+    for index, legend in enumerate(legends):
+        others = [panel.get_window_extent() for panel in figure.axes] + legends[:index]
+        assert not legend.count_overlaps(others)
+        assert figure.bbox.x0 <= legend.x0 and legend.x1 <= figure.bbox.x1 and figure.bbox.y0 <= legend.y0
+    assert min(panel.get_window_extent().height for panel in figure.axes) > 1.2 * figure.dpi
 
 
 def test_missing_traces_are_named() -> None:

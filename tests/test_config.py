@@ -254,7 +254,9 @@ def test_yaml_that_a_person_writes(tmp_path: Path) -> None:
     assert (config.learning_rate, config.updates, config.tune_temperature) == (1e-4, 100_000, True)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"- a\n- b\n", b"just text", b"a: [1", b"\xff\xfe\x00a"])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"- a\n- b\n", b"just text", b"a: [1", b"\xff\xfe\x00a", b"a: 2024-13-45"]
+)
 def test_an_unreadable_config_file_is_named(tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "bad.yaml"
     if content is not None:
@@ -262,6 +264,24 @@ def test_an_unreadable_config_file_is_named(tmp_path: Path, content: bytes | Non
     with pytest.raises(UserError, match=r"bad\.yaml") as caught:
         read_config(file)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: [1\nb: 3\n", "line 2, column 2: while parsing a flow sequence (line 1, column 4), expected ',' or ']', "),
+        (b"a: b: c\n", "line 1, column 5: mapping values are not allowed here."),
+        (b"a: 1\n\tb: 2\n", "line 2, column 1: while scanning for the next token, found character '\\t' that cannot "),
+        (b"a: 1\nb: \x07\n", "line 2, column 4: special characters are not allowed: '\\x07'."),
+        (b"a: 1\nb: \xff\n", "line 2: it is not text in UTF-8."),
+    ],
+)
+def test_a_fault_in_a_yaml_file_has_a_place(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        read_config(file, "suite file")
+    assert str(caught.value).startswith(f"Cannot read the suite file {file}, {message}")
 
 
 def test_every_field_has_a_help_text() -> None:

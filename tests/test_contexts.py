@@ -71,16 +71,20 @@ def test_finite_sets() -> None:
     np.testing.assert_array_equal(CARS.grid(21), CARS.test.values)
     np.testing.assert_array_equal(CARS.is_train(CARS.test.values), [True, True, True, False])
     assert CARS.settings.shape == (3, 2) and CARS.is_train(CARS.settings).all()
-    with pytest.raises(UserError, match="none of the 4 contexts"):
+    with pytest.raises(UserError, match=r"^\{'power': 200.0, 'mass': 900.0\} is none of the 4 contexts"):
         CARS.check([[200.0, 900.0]])
+    with pytest.raises(UserError, match=r"^context 1: \{'power': 200.0, "):
+        CARS.check([[200.0, 1000.0], [200.0, 900.0]])
 
 
 @pytest.mark.parametrize(
     ("contexts", "message"),
     [
-        ([[0, 0], [7.5, 0]], r"context 1: x = 7.5 N .*\[-5, 5\]"),
-        ([[0, float("nan")]], r"context 0: z = nan N"),
-        ([[0, float("inf")]], r"context 0: z = inf N"),
+        ([[0, 0], [7.5, 0]], r"^context 1: x = 7\.5 N is outside .*\[-5, 5\]"),
+        ([[7.5, 0]], r"^x = 7\.5 N is outside .*\[-5, 5\]"),  # the only one needs no index
+        ([7.5, 0], r"^x = 7\.5 N is outside"),
+        ([[0, float("nan")]], r"^z = nan N"),
+        ([[0, float("inf")]], r"^z = inf N"),
         ([[0, 0, 0]], r"2 numbers \(x, z\)"),
         ([["strong", 0]], r"2 numbers \(x, z\)"),
         ([[[0, 0]]], r"shape \(1, 1, 2\)"),

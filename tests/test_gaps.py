@@ -3,7 +3,7 @@
 import numpy as np
 from synthetic import ENVS, make_results
 
-from sparc.gaps import count, gaps, labels_in, means_over, number_of, seeds, why_missing
+from sparc.gaps import count, gaps, how_many, labels_in, means_over, seeds, why_missing
 from sparc.results import Curve, Trace
 
 ENV, OTHER = ENVS[:2]
@@ -21,7 +21,7 @@ def test_missing_seeds_are_counted() -> None:
     assert gaps(results, ENV, "curves", results.labels) == [f"{ENV} is incomplete: RMA 1 of 3 seeds"]
     assert seeds(results, ENV, "rma") == "n = 1 of 3"
     assert count(results, ENV, "curves", "rma") == 1
-    assert means_over(results, [ENV], "curves", results.labels) == "mean ± s.e.m. over 1 to 3 seeds"
+    assert means_over(results, [ENV], "curves", results.labels) == "mean ± s.e.m. over 1–3 seeds"
 
 
 def test_numbers_of_seeds_that_were_planned_unevenly_are_named() -> None:
@@ -60,4 +60,4 @@ def test_a_trace_or_a_curve_without_rows_counts_as_missing() -> None:
 
 
 def test_numbers_that_differ_are_a_range() -> None:
-    assert [number_of([3, 3]), number_of({2, 5, 3})] == ["3", "2 to 5"]
+    assert [how_many([3, 3]), how_many([1]), how_many({2, 5, 3})] == ["3 seeds", "1 seed", "2–5 seeds"]

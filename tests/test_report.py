@@ -345,7 +345,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory, results: Results) -> dict[st
         "gaps": make_results(gaps=GAPS, grid=5),
         "single": make_results(seeds=(0,), grid=5),
         "odd": Results(odd.manifest, {CHEETAH: part}),
+        "long": make_results(envs=(CHEETAH,), gaps=((CHEETAH, "rma", 1),), variations=("without-end", "H=100"), grid=3),
     }
+    for member in kinds["long"].manifest["members"]:
+        member["note"] = "a/folder/of/many/words" * 9 if member["state"] != "done" else ""
     names = ("summary", "curves", *(f"{kind}-{env}" for kind in ("heatmaps", "adaptation") for env in ENVS))
     return {kind: write(tmp_path_factory.mktemp(kind), found, *names)[0] for kind, found in kinds.items()}
 
@@ -398,6 +401,21 @@ def test_the_page_never_scrolls_sideways(visit: Any, kind: str, size: tuple[int,
     assert width <= inner == size[0]
 
 
+@pytest.mark.parametrize("size", [(1280, 800), (390, 844)])
+@pytest.mark.parametrize("kind", ["whole", "gaps", "long"])
+def test_the_table_of_runs_fits(visit: Any, kind: str, size: tuple[int, int]) -> None:
+    browser = visit(kind, size)
+    for script in ("", "document.querySelectorAll('#runs details').forEach((part) => { part.open = true; });"):
+        browser.execute_script(script)
+        box = find(browser, "#runs .box")
+        assert box.get_property("scrollWidth") <= box.get_property("clientWidth")
+    row = find(browser, "#run-table tbody tr")
+    shown = [cell.text for cell in row.find_elements(By.TAG_NAME, "td") if cell.is_displayed()]
+    assert len(shown) == 10 and f"folder: {CHEETAH}/sparc" in shown[-1]
+    find(browser, "#run-table th:nth-child(3) button").click()  # sorting is possible at any width
+    assert find(browser, "#run-table th:nth-child(3)").get_attribute("aria-sort") == "ascending"
+
+
 def test_the_page_asks_nothing_of_the_network(visit: Any, pages: dict[str, Path]) -> None:
     html = pages["whole"].read_text()
     assert not [
@@ -414,14 +432,14 @@ def test_a_cell_shows_its_context_value_and_spread(visit: Any, results: Results)
     choose_env(browser, HOPPER)
     for cell, label in ((100, "rma"), (220, "sparc")):
         point(browser, f"#map-panels svg[data-label='{label}'] [data-cell='{cell}']")
-        head, row = find(browser, "#readout p").text, find(browser, "#readout tr.here").text
+        head, row = (" ".join(find(browser, f"#readout {part}").text.split()) for part in ("p", "tr.here"))
         context = [f"{value:g}".replace("-", "−") for value in part.contexts[cell]]
         assert head.startswith(f"x = {context[0]} N, z = {context[1]} N")
         assert ("(IND)" if part.ind[cell] else "(OOD)") in head
         values = part.matrix(label)[:, cell]
         mean, sem = stats.mean_sem(values)
         assert row.startswith(f"{NAMES[label]} {mean:,.0f} ± {sem:,.0f} s.e.m.")
-        assert row.endswith(" · ".join(f"seed {seed}: {value:,.0f}" for seed, value in enumerate(values)))
+        assert row.endswith("seed " + " · ".join(f"{seed}: {value:,.0f}" for seed, value in enumerate(values)))
         assert len(find_all(browser, "#maps rect.cursor")) == len(METHODS) + 1  # the same cell in every map
 
 
@@ -471,6 +489,46 @@ def test_the_difference_of_any_two_methods(visit: Any, results: Results) -> None
     assert find(browser, "#difference-text").text == "Choose two different methods."
 
 
+@pytest.mark.parametrize("size", [(1280, 600), (1366, 768)])
+def test_what_a_cell_says_covers_no_map(visit: Any, size: tuple[int, int]) -> None:
+    browser = visit("whole", size)
+    boxes = (
+        "return [...document.querySelectorAll('#readout, #maps .map svg')].map((part) => part.getBoundingClientRect())"
+    )
+    for selector in ("#map-panels svg[data-label='rma'] [data-cell='5']", "#difference-panel [data-cell='5']"):
+        point(browser, selector)
+        readout, *maps = sorted(browser.execute_script(boxes), key=lambda box: -box["left"])
+        assert len(maps) == len(METHODS) + 1 and readout["left"] > max(box["right"] for box in maps)
+        assert readout["top"] >= 0 and readout["bottom"] <= size[1]  # and it is all there
+
+
+def test_a_verdict_leads_to_its_map_and_back(visit: Any) -> None:
+    browser = visit("whole", (1280, 600))
+    Select(find(browser, "#comparison")).select_by_visible_text("SPARC against Only Obs")
+    for place in (".headline li:nth-child(1)", ".headline li:nth-child(2)", ".card h4"):
+        shown = [link for link in find_all(browser, f".comparison {place} a") if link.is_displayed()]
+        links = {link.get_attribute("title"): link for link in shown}
+        assert set(links) == {f"Map of SPARC − Only Obs in {env}" for env in ENVS}
+    for env in (WALKER, HOPPER):
+        link = links[f"Map of SPARC − Only Obs in {env}"]
+        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", link)
+        before = browser.execute_script("return scrollY")
+        link.click()
+        assert find(browser, "#env-choice :checked").get_attribute("value") == env
+        assert find(browser, "#difference").text == f"Difference of two methods in {env}"
+        assert find(browser, "#difference-text").text.startswith("SPARC is better than Only Obs in")
+        box = find(browser, "#difference-panel svg").rect
+        top = browser.execute_script("return scrollY")
+        assert top <= box["y"] and box["y"] + box["height"] <= top + 600  # nothing to scroll
+        browser.back()
+        assert browser.execute_script("return scrollY") == pytest.approx(before, abs=1)
+
+
+def test_what_has_no_results_leads_to_no_map(visit: Any) -> None:
+    links = find_all(visit("gaps"), ".comparison[data-comparison='0'] a[data-map]")
+    assert {json.loads(link.get_attribute("data-map"))["env"] for link in links} == {CHEETAH, HOPPER}
+
+
 def test_the_rival_can_be_chosen(visit: Any, results: Results) -> None:
     browser = visit("whole")
     choice = Select(find(browser, "#comparison"))
@@ -501,7 +559,8 @@ def test_cells_can_be_reached_with_the_keyboard(visit: Any, results: Results) ->
     picture.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_UP, Keys.ARROW_UP)
     assert find(browser, "#readout p").text.startswith("x = 0.5 N, z = 2 N")
     cell = int(np.flatnonzero((np.abs(part.contexts - [0.5, 2]) < 1e-9).all(axis=1))[0])
-    assert f"SPARC {part.matrix('sparc')[:, cell].mean():,.0f} ±" in find(browser, "#readout tr.here").text
+    mean = part.matrix("sparc")[:, cell].mean()
+    assert find(browser, "#readout tr.here").text.split()[:3] == ["SPARC", f"{mean:,.0f}", "±"]
     picture.send_keys(*[Keys.ARROW_LEFT] * 30)
     assert find(browser, "#readout p").text.startswith("x = −5 N, z = 2 N · out of distribution")
 
@@ -568,5 +627,6 @@ def test_without_javascript_tables_and_pictures_are_there(visit: Any, browser: w
         visit("whole", PHONE)
         assert all(part.is_displayed() for part in find_all(browser, ".comparison, #numbers table, #map-static img"))
         assert not find(browser, "#comparison").is_displayed() and not find(browser, "#env-choice").is_displayed()
+        assert {link.get_attribute("href").split("#")[1] for link in find_all(browser, "a[data-map]")} == {"maps"}
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -25,7 +25,7 @@ from sparc.errors import UserError
 from sparc.evaluation import evaluate_run, stem_of
 from sparc.gather import gather, train_seconds
 from sparc.results import read
-from sparc.runner import Runner, Standing, finished, remaining_seconds, survey
+from sparc.runner import Runner, Standing, State, finished, remaining_seconds, survey
 from sparc.runs import Run, usable_cores
 from sparc.stopping import PARENT
 from sparc.suites import Member, Suite, planned, read_suite
@@ -246,8 +246,12 @@ def test_what_another_process_finished_is_done_whatever_ours_said(
     (member,) = runner.members
     trained(suite, folder, "only-obs")
     runner.standings[member] = Standing("evaluating")
+    runner.begun[member] = time.monotonic() - 5, UPDATES
     runner.conclude(member, 1)
-    assert runner.standings[member].state == "done"
+    assert runner.standings[member].state == "done" and not runner.besides
+    runner.standings[member] = Standing("evaluating")
+    runner.conclude(member, 0)
+    assert 5 <= runner.besides["evaluating"][0] < 60  # what an evaluation takes, for the estimate
 
 
 def test_an_evaluation_is_locked_and_ends_with_the_runner(
@@ -330,6 +334,25 @@ def test_the_rest_is_estimated_from_the_members_that_have_a_speed(suite_file: Ca
     assert remaining_seconds(standings.items(), jobs=2) == pytest.approx(25)
     assert remaining_seconds(standings.items(), jobs=9) == pytest.approx(20)  # no shorter than its longest member
     assert remaining_seconds({c: Standing("waiting")}.items(), jobs=1) is None
+
+    besides: dict[State, float] = {"training": 3.0, "evaluating": 4.0}
+    assert remaining_seconds(standings.items(), 1, besides) == pytest.approx(50 + 2 * 3 + 3 * 4)  # begin, test
+    standings |= {b: Standing("evaluating", 200, 10.0), c: Standing("waiting", 200, 10.0), d: standings[a]}
+    assert remaining_seconds(standings.items(), 1, besides) == pytest.approx(2 * 4)
+
+
+def test_what_stages_take_besides_their_updates_is_measured(
+    suite_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = Runner(read_suite(suite_file(methods=["only-obs"], seeds=[0, 1])), tmp_path / "runs")
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    runner.measure("training", Standing("waiting", 200, 10.0), 68.0, 0)  # 32 s for 20 s of updates
+    runner.measure("evaluating", Standing("done", 200, 10.0), 95.0, 200)
+    runner.measure("evaluating", Standing("done", 200, 10.0), 93.0, 200)
+    assert runner.besides == {"training": [12.0], "evaluating": [5.0, 7.0]}
+    first, second = runner.members
+    runner.standings = {first: Standing("done", 200, 10.0), second: Standing("waiting")}
+    assert "about 38 s left" in runner.conclusion()  # 12 s + 20 s + 6 s
 
 
 def test_nproc_limits_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import FillBetweenPolyCollection, QuadMesh
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from synthetic import ENVS, EXPERT_UPDATES, METHODS, make_results
 
@@ -52,8 +53,8 @@ def as_grid(part: EnvResults, values: np.ndarray) -> np.ndarray:
     return values.reshape(side, -1).T
 
 
-def with_history(lengths: dict[str, int], **options: Any) -> Results:
-    results = make_results(methods={"sparc": 1.0}, variations=tuple(lengths), **options)
+def with_history(lengths: dict[str, int], methods: tuple[str, ...] = ("sparc",), **options: Any) -> Results:
+    results = make_results(methods={name: METHODS[name] for name in methods}, variations=tuple(lengths), **options)
     for member in results.manifest["members"]:
         member["config"] = {"history_length": lengths[member["variation"]]}
     return results
@@ -221,7 +222,7 @@ def test_learning_curves_show_mean_and_standard_error() -> None:
     low, high = (edge(band.get_paths()[0].vertices, pick) for pick in (min, max))
     np.testing.assert_allclose(low, rows.mean(axis=0) - sem)
     np.testing.assert_allclose(high, rows.mean(axis=0) + sem)
-    assert "SPARC (n = 3)" in legend_texts(figure)
+    assert "SPARC (3 seeds)" in legend_texts(figure)
 
 
 def edge(corners: np.ndarray, pick: Any) -> list[float]:
@@ -236,13 +237,13 @@ def legend_texts(figure: Figure) -> list[str]:
 def test_one_seed_has_no_band_and_says_so() -> None:
     figure = learning_curves(make_results((ENV,), seeds=(4,)))
     assert not panels(figure)[0].collections
-    assert legend_texts(figure)[:5] == [f"{name} (n = 1)" for name in SHOWN]
+    assert legend_texts(figure)[:5] == [f"{name} (1 seed)" for name in SHOWN]
     assert figure.get_suptitle().endswith("one seed each")
 
 
 def test_uneven_seeds_are_named_with_the_curves() -> None:
     figure = learning_curves(make_results(ENVS[:2], gaps=((OTHER, "rma", 0), (OTHER, "rma", 2))))
-    assert "RMA (n = 1 to 3)" in legend_texts(figure)
+    assert "RMA (1–3 seeds)" in legend_texts(figure)
     assert note(figure) == f"{OTHER} is incomplete: RMA 1 of 3 seeds"
 
 
@@ -268,7 +269,7 @@ def test_what_a_policy_that_is_told_the_context_reaches_is_pale_dashed_and_open(
 
 def test_nobody_is_said_to_be_told_where_nobody_is() -> None:
     figure = learning_curves(make_results((ENV,), {"sparc": 1.0, "oracle": 1.1}, (0,)))
-    assert legend_texts(figure) == ["SPARC (n = 1)", "Oracle (n = 1)"]
+    assert legend_texts(figure) == ["SPARC (1 seed)", "Oracle (1 seed)"]
 
 
 def test_runs_that_were_never_evaluated_have_no_curve(tmp_path: Path) -> None:
@@ -307,6 +308,21 @@ def test_history_length_shows_ood_means_errors_and_seeds() -> None:
     dots = [line.get_ydata() for line in panel.lines if line.get_marker() == "."]
     np.testing.assert_allclose(np.sort(np.ravel(dots)), np.sort(np.ravel(runs)))
     assert [text.get_text() for text in panel.get_xticklabels()] == ["5", "50", "100"]
+
+
+def test_two_methods_by_history_length_have_a_legend(tmp_path: Path) -> None:
+    results = with_history({"H=5": 5, "H=50": 50}, ("sparc", "history-input"), envs=(ENV,), grid=5)
+    del results.envs[ENV].returns["sparc H=5"]
+    figure = history_length(results)
+    assert figure is not None
+    assert legend_texts(figure) == ["SPARC", "History Input"] and "SPARC H=5 0 of 3 seeds" in note(figure)
+    drawn = [bars.lines[0] for bars in panels(figure)[0].containers if isinstance(bars, ErrorbarContainer)]
+    for handle, line in zip(figure.legends[0].legend_handles, drawn, strict=True):
+        assert isinstance(handle, Line2D)
+        assert (handle.get_color(), handle.get_marker()) == (line.get_color(), line.get_marker())
+    save(figure, tmp_path / "figure")
+    alone = history_length(with_history({"H=5": 5, "H=50": 50}, envs=(ENV,), grid=5))
+    assert alone is not None and not alone.legends  # the title names the only one
 
 
 def test_one_history_length_is_no_figure() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from sparc.figures import (
     style,
     with_looks,
 )
-from sparc.gaps import gaps, labels_in, means_over, number_of
+from sparc.gaps import gaps, how_many, labels_in, means_over
 from sparc.results import Array, EnvResults, Latents, Results, Trace
 from sparc.settling import moving_average, settling
 from sparc.stats import cell_table
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 REGIONS = {"ind": "to contexts in distribution", "ood": "to contexts out of distribution"}
 GAIT = 25  # steps: a moving average over several strides, with which the reward goes up and down
 WINDOW_SHARE = 20  # but no more than this part of what is shown: short episodes have short strides
+BARE, LABELLED = 1.0, 4.3  # heights of a letter between a panel and its legend, without and with the axis' words
+MOST_LETTERS = 40  # in a line of a legend of two columns: more would make it wider than its panel
+LINE = 0.16  # inches: a line of a legend
 MOST_MARKS = 300  # contexts whose encodings a figure shows, in all its rows: more cannot be told apart
 
 
@@ -48,7 +52,8 @@ def adaptation(results: Results, env: str) -> Figure | None:
         return None
     shown = max(len(np.unique(trace.step)) for found in traces.values() for trace in found)
     gait = max(min(GAIT, shown // WINDOW_SHARE), 1)
-    figure, panels = new_figure(2, 2, 4.8, sharex=True, sharey="row")
+    figure, panels = new_figure(2, 2, 4.3, sharex=True, sharey="row")
+    titles: dict[Axes, str] = {}  # of the legends
     notes = gaps(results, env, "traces", names)
     for column, (region, words) in enumerate(REGIONS.items()):
         switched = {name: [trace for trace in found if reaches(trace, region)] for name, found in traces.items()}
@@ -65,11 +70,7 @@ def adaptation(results: Results, env: str) -> Figure | None:
                     draw_switch(panel, style(name, results.labels), step, values, running, smooth, text)
                     drawn.add(len(found))
             if panel.lines:
-                place: dict[str, Any] = {"loc": "upper right"}
-                if row:
-                    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.22), "ncols": 2, "columnspacing": 1.0}
-                title = "settled after" + (f" (mean of {number_of(drawn)} seeds)" if max(drawn) > 1 else "")
-                panel.legend(title=title, handlelength=2.5, **place)
+                titles[panel] = "settled after" + (f" (mean of {how_many(drawn)})" if max(drawn) > 1 else "")
             else:
                 panel.text(0.5, 0.5, "no results", transform=panel.transAxes, ha="center", va="center", color=ALARM)
             panel.axvline(0, color=GREY, lw=0.8, zorder=0)
@@ -88,7 +89,24 @@ def adaptation(results: Results, env: str) -> Figure | None:
     if any(line.get_alpha() == FADED for panel in panels.flat for line in panel.lines):
         notes.append("Pale: fewer than half of the episodes, or not those of all seeds, are still running.")
     add_note(figure, notes)
+    for pair, below in zip(panels, (BARE, LABELLED), strict=True):
+        height = add_legends({panel: titles[panel] for panel in pair if panel in titles}, below)
+        figure.set_figheight(figure.get_figheight() + height)  # the curves keep their room
     return figure
+
+
+def add_legends(titles: dict[Axes, str], below: float) -> float:
+    """Put legends of their curves below panels, where they cover none; give the height of the highest in inches."""
+    columns, most = 2, 0
+    for panel in titles:
+        letters = [len(text) for text in panel.get_legend_handles_labels()[1]]
+        most, half = max(most, len(letters)), ceil(len(letters) / 2)
+        if max(letters[:half]) + max(letters[half:], default=0) > MOST_LETTERS:
+            columns = 1  # for all of them: side by side they look alike
+    place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": below}
+    for panel, title in titles.items():
+        panel.legend(title=title, handlelength=2.5, ncols=columns, columnspacing=1.0, **place)
+    return LINE * (1 + ceil(most / columns))
 
 
 def reaches(trace: Trace, region: str) -> bool:

@@ -9,9 +9,12 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sparc.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from yaml import Mark
 
 
 def option(default: Any, help: str, *, low: float | None = None, high: float | None = None, above: float | None = None,
@@ -99,7 +102,8 @@ class Config:
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 
-# What differs from the defaults. `light` is for small problems such as DriftingBoat: minutes, not hours.
+# What differs from the defaults. `light` is for small problems such as DriftingBoat: minutes, not hours; `racing` for races
+# in TORCS on a core or two; `gran-turismo` is the paper's own.
 PRESETS: dict[str, dict[str, Any]] = {
     "mujoco": {},
     "gran-turismo": {
@@ -110,6 +114,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         "adapter_learning_rate": 2.5e-4,
         "discount": 0.9896,
         "updates": 9_000_000,
+    },
+    "racing": {
+        "batch_size": 128,
+        "discount": 0.9896,
+        "updates": 50_000,
+        "num_envs": 32,
+        "steps_per_update": 16,
+        "replay_capacity": 600_000,
+        "log_every": 500,
+        "evaluate_every": 2_500,
     },
     "light": {
         "width": 64,
@@ -149,14 +163,42 @@ def read_config(path: Path, what: str = "config file") -> dict[str, Any]:
     import yaml
 
     try:
-        values = yaml.safe_load(path.read_text())
+        text = path.read_text()
+        values = yaml.safe_load(text)
     except OSError as error:
         raise UserError(f"Cannot read the {what} {path}: {error.strerror}.") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"Cannot read the {what} {path}: {' '.join(str(error).split())}") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UserError(f"Cannot read the {what} {path}, line {line}: it is not text in UTF-8.") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"Cannot read the {what} {path}, {yaml_fault(error, text)}.") from error
+    except ValueError as error:  # a date that there is not
+        raise UserError(f"Cannot read the {what} {path}: {error}.") from error
     if not isinstance(values, dict):
         raise UserError(f"The {what} {path} must hold `field: value` lines.")
     return values
+
+
+def yaml_fault(error: Exception, text: str) -> str:
+    """Say where a text is no YAML, and why, in one line."""
+    from yaml import MarkedYAMLError
+    from yaml.reader import ReaderError
+
+    if isinstance(error, ReaderError):
+        before = text[: error.position]
+        place = f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+        return f"{place}: {error.reason}: {chr(error.character)!r}"
+    if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
+        return " ".join(str(error).split())
+    context = error.context or ""
+    if error.context_mark:
+        context += f" ({place_of(error.context_mark)})"
+    return f"{place_of(error.problem_mark)}: {', '.join(filter(None, [context, error.problem]))}"
+
+
+def place_of(mark: Mark) -> str:
+    """Write a place in a YAML file as editors count, from one on."""
+    return f"line {mark.line + 1}, column {mark.column + 1}"
 
 
 def multiple_of(name: str, value: int, base: int, base_name: str) -> None:

@@ -32,13 +32,13 @@ def means_over(results: Results, envs: Iterable[str], kind: str, names: Iterable
     found = {count(results, env, kind, name) for name in names for env in envs} - {0}
     if max(found, default=0) <= 1:
         return "one seed each" if found else "no results"
-    return f"mean ± s.e.m. over {number_of(found)} seeds"
+    return f"mean ± s.e.m. over {how_many(found)}"
 
 
-def number_of(counts: Collection[int]) -> str:
-    """Write one number or, where they differ, the least and the most."""
+def how_many(counts: Collection[int]) -> str:
+    """Write numbers of seeds as one or, where they differ, as the least and the most: 1 seed, 3 seeds, 0–1 seeds."""
     low, high = min(counts), max(counts)
-    return f"{low} to {high}" if low < high else str(low)
+    return f"{low}–{high} seeds" if low < high else f"{low} seed{'s' * (low != 1)}"
 
 
 def why_missing(results: Results, env: str, name: str) -> str:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,6 +140,8 @@ class Runner:
         self.members = suite.members()
         self.standings = {member: survey(suite, member, folder) for member in longest_first(self.members)}
         self.processes: dict[Member, subprocess.Popen[bytes]] = {}
+        self.begun: dict[Member, tuple[float, int]] = {}  # when its process began, and from how many updates
+        self.besides: dict[State, list[float]] = {}  # seconds that finished stages took besides their updates
         self.console = Console(stderr=True)
 
     def run(self) -> bool:
@@ -203,6 +205,7 @@ class Runner:
             command = ["evaluate", str(path), "--adaptation", *(str(word) for pair in options.items() for word in pair)]
         flags = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD['XLA_FLAGS']}".strip()}
         own = {**SHARED_GPU, **os.environ, **ONE_THREAD, **flags, PARENT: str(os.getpid())}
+        self.begun[member] = time.monotonic(), run.updates()
         with log_of(path).open("ab") as log:
             self.processes[member] = subprocess.Popen(
                 [sys.executable, "-m", "sparc", *command], stdout=log, stderr=log, env=own, start_new_session=True
@@ -220,6 +223,8 @@ class Runner:
                 )
         before, standing = self.standings[member].state, survey(self.suite, member, self.folder)
         self.standings[member] = standing
+        if code == 0 and member in self.begun:
+            self.measure(before, standing, *self.begun[member])
         if standing.state == "done":  # whatever the process said: another one may have been quicker
             summary = finished(self.suite, Run.open(path)).evaluation.summary()
             self.tell(member, "done: " + ", ".join(f"{r.upper()} {part['mean']:,.1f}" for r, part in summary.items()))
@@ -227,6 +232,11 @@ class Runner:
             self.fail(member, complaint(path) or standing.note or f"exit code {code}")
         elif standing.state in ("failed", "other config"):
             self.tell(member, f"{standing.state}: {standing.note}")
+
+    def measure(self, stage: State, standing: Standing, began: float, updates: int) -> None:
+        """Note what a stage took besides its updates: training its start-up, evaluation all of it."""
+        trained = (standing.updates - updates) / standing.speed if standing.speed else 0.0
+        self.besides.setdefault(stage, []).append(max(time.monotonic() - began - trained, 0.0))
 
     def end(self) -> None:
         """Let running members save what they have, and wait for them."""
@@ -258,7 +268,8 @@ class Runner:
         """Say how many members are where, and how long the whole will take."""
         counts = Counter(standing.state for standing in self.standings.values())
         parts = [f"{counts[state]} {state}" for state in reversed(STATES) if counts[state]]
-        left = remaining_seconds(self.standings.items(), self.jobs)
+        besides = {stage: sum(seconds) / len(seconds) for stage, seconds in self.besides.items()}
+        left = remaining_seconds(self.standings.items(), self.jobs, besides)
         return " · ".join([*parts, *([f"about {duration(left)} left"] if left else [])])
 
     def print_all(self) -> None:
@@ -290,17 +301,26 @@ def standing_table(rows: Iterable[tuple[Member, Standing]]) -> Group:
     return Group(table, *notes)
 
 
-def remaining_seconds(standings: Iterable[tuple[Member, Standing]], jobs: int) -> float | None:
-    """Estimate how long the rest takes, from the speed of the members that have one; None if none has."""
-    rates, left = list[float](), list[float]()
+def remaining_seconds(
+    standings: Iterable[tuple[Member, Standing]], jobs: int, besides: Mapping[State, float] | None = None
+) -> float | None:
+    """Estimate how long the rest takes, from the speed of the members that have one; None if none has.
+
+    `besides` are the seconds of a start-up ("training") and of an evaluation, as far as they were measured.
+    """
+    start_up, evaluation = ((besides or {}).get(stage, 0.0) for stage in ("training", "evaluating"))
+    rates, left = list[float](), list[tuple[float, float]]()
     for member, standing in standings:
         config = member.config
         whole = cost(config)
         if standing.speed:
             rates.append(config.updates / standing.speed / whole)  # seconds per unit of cost
-        if standing.state in ("waiting", "training", "in use"):
-            left.append(whole * (1 - min(standing.updates / config.updates, 1)))
+        if standing.state in ("waiting", "training", "in use", "evaluating"):
+            rest = 1 - min(standing.updates / config.updates, 1)
+            begins = start_up if standing.state == "waiting" and rest else 0.0
+            left.append((whole * rest, begins + evaluation))
     if not rates:
         return None
     rate = sum(rates) / len(rates)
-    return rate * max(sum(left) / jobs, max(left, default=0.0))
+    seconds = [rate * rest + fixed for rest, fixed in left]
+    return max(sum(seconds) / jobs, max(seconds, default=0.0))

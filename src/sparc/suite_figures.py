@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from sparc.figures import (
     thousands,
     with_looks,
 )
-from sparc.gaps import count, gaps, labels_in, means_over, number_of, seeds, why_missing
+from sparc.gaps import count, gaps, how_many, labels_in, means_over, seeds, why_missing
 from sparc.results import EXPERT, NAMES, TOLD, Array, Curve, EnvResults, Results
 from sparc.stats import cell_table, mean_sem, share_of_cells
 
@@ -223,8 +223,21 @@ def history_length(results: Results) -> Figure | None:
     add_title(
         figure, f"OOD return of {', '.join(NAMES.get(m, m) for m in methods)} by history length: {means} (small dots)"
     )
-    add_note(figure, [line for env in results.envs for line in gaps(results, env, "returns", varied)])
+    lines = [line for env in results.envs for line in gaps(results, env, "returns", varied)]
+    add_note(figure, lines, method_handles(results, methods) if len(methods) > 1 else ())
     return figure
+
+
+def method_handles(results: Results, methods: Iterable[str]) -> list[Line2D]:
+    """Make a legend of methods, whatever their variations."""
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for method in methods:
+        look = style(method, [*results.labels, method])
+        line: dict[str, Any] = {"color": look.colour, "ls": look.dash, "lw": 1.2, "marker": look.marker, "ms": 5}
+        handles.append(Line2D([], [], label=NAMES.get(method, method), **line))
+    return handles
 
 
 def draw_lengths(panel: Axes, results: Results, env: str, method: str, lengths: Mapping[str, int]) -> None:
@@ -364,7 +377,7 @@ def label_handles(results: Results, kind: str) -> list[Line2D]:
     for name in results.labels:
         look = style(name, results.labels)
         numbers = [count(results, env, kind, name) for env in results.envs if results.members(env, name)]
-        text = f"n = {number_of(numbers)}" if any(numbers) else "no results"
+        text = how_many(numbers) if any(numbers) else "no results"
         line: dict[str, Any] = {"color": look.colour, "ls": look.dash, "lw": look.width, "marker": look.marker}
         handles.append(Line2D([], [], ms=3.5, label=f"{results.names[name]} ({text})", **line))
     return handles

@@ -7,7 +7,7 @@ from html import escape
 
 from sparc import stats
 from sparc.report.book import Book
-from sparc.report.text import MISSING, REGIONS, joined, number
+from sparc.report.text import MISSING, REGIONS, attributes, joined, number
 
 VERDICTS = {  # the symbol says it without colour
     "better": ("▲", "better"),
@@ -33,7 +33,8 @@ def answer(book: Book) -> str:
         f"{''.join(parts)}"
         "<p class='quiet'>▲ better and ▼ worse only where the 95 % interval of the difference of mean returns, over "
         "seeds, excludes zero. ≈ it does not. ? it does not, or there is none, and one of the two has fewer than three "
-        "seeds. By chance alone, about one comparison in twenty of equal methods comes out as better or worse.</p>"
+        "seeds. By chance alone, about one comparison in twenty of equal methods comes out as better or worse. "
+        "The name of an environment leads to the map of the difference.</p>"
     )
 
 
@@ -57,7 +58,8 @@ def headline(book: Book, a: str, b: str) -> str:
             found = book.comparisons.get((env, a, b, region))
             kind = verdict(found) if found else "none"
             side = f" ({lead(found)} so far)" if found and kind == "few" else ""
-            groups.setdefault(kind, []).append(escape(env + side))
+            name = to_map(book, env, env, a, b) if found else escape(env)
+            groups.setdefault(kind, []).append(name + side)
         said = {**VERDICTS, "none": (MISSING, "no results")}
         pieces = [
             f"<span class='verdict {kind}'>{symbol} {text}</span> in {joined(groups[kind])}"
@@ -67,6 +69,13 @@ def headline(book: Book, a: str, b: str) -> str:
         who = escape(f"{book.names[a]} against {book.names[b]}")
         lines.append(f"<li><b>{words.capitalize()}</b>, {who}: {'; '.join(pieces)}.</li>")
     return f"<ul class='headline'>{''.join(lines)}</ul>"
+
+
+def to_map(book: Book, text: str, env: str, a: str, b: str) -> str:
+    """Link to the map of a difference; page.js chooses environment and methods."""
+    title = f"Map of {book.names[a]} − {book.names[b]} in {env}"
+    target = attributes(href="#maps", title=title, data_map={"env": env, "first": a, "second": b})
+    return f"<a{target}>{escape(text)}</a>"
 
 
 def lead(comparison: stats.Comparison) -> str:
@@ -91,8 +100,9 @@ def card(book: Book, env: str, a: str, b: str) -> str:
         f"<tr><th scope='row'>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
         for name, *cells in zip(names, *columns, strict=True)
     )
+    title = f"{escape(env)} {to_map(book, 'difference map', env, a, b)}"
     return (
-        f"<div class='card'><h4>{escape(env)}</h4><table><colgroup><col class='name'></colgroup>"
+        f"<div class='card'><h4>{title}</h4><table><colgroup><col class='name'></colgroup>"
         f"<thead><tr><td></td>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 

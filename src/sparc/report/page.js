@@ -161,12 +161,12 @@
     for (const [other, name] of Object.entries(data.names)) {
       if (!env.means[other]) continue;
       const show = (value) => number(value, env.digits);
-      const seeds = Object.entries(env.runs[other]).map(([seed, returns]) => `seed ${seed}: ${show(returns[cell])}`);
+      const seeds = Object.entries(env.runs[other]).map(([seed, returns]) => `${seed}: ${show(returns[cell])}`);
       const sem = env.sems[other][cell];
       const value = show(env.means[other][cell]) + (sem === null ? ` (n = ${seeds.length})` : ` ± ${show(sem)} s.e.m.`);
       const here = { 'data-label': other, class: other === state.label ? 'here' : '' };
-      const cells = [make('td', { class: 'left' }, name), make('td', {}, value), make('td', {}, seeds.join(' · '))];
-      rows.append(make('tr', here, ...cells));
+      const texts = [value, `seed ${seeds.join(' · ')}`];
+      rows.append(make('tr', here, make('td', { class: 'left' }, name), ...texts.map((text) => make('td', {}, text))));
     }
     readout.replaceChildren(head, make('table', {}, rows));
   }
@@ -204,8 +204,18 @@
   function showEnv(env) {
     Object.assign(state, { env, cell: null, label: null });
     readout.textContent = 'Point at a cell, tap it, or move with the arrow keys: context, value and spread appear here.';
+    find('#difference-env').textContent = env;
     drawMaps();
     drawDifference();
+  }
+
+  // From a verdict to its map: the link itself goes there, and back is the browser's
+  function showPair(link) {
+    const { env, first, second } = JSON.parse(link.dataset.map);
+    for (const input of all('#env-choice input')) input.checked = input.value === env;
+    find('#first').value = first;
+    find('#second').value = second;
+    showEnv(env);
   }
 
   const chosen = find('#env-choice :checked');
@@ -217,6 +227,10 @@
     for (const kind of ['pointerover', 'click']) find('#maps').addEventListener(kind, pointed);
     find('#maps').addEventListener('keydown', pressed);
     find('#maps').addEventListener('focusin', focused);
+    for (const link of all('a[data-map]')) {
+      link.setAttribute('href', '#difference');
+      link.addEventListener('click', () => showPair(link));
+    }
     showEnv(chosen.value);
   }
 

@@ -11,7 +11,7 @@ from sparc.report.text import REGIONS, attributes, count, duration, fraction, jo
 
 COLUMNS = {  # heading: whether it holds words
     "Environment": True, "Method": True, "Seed": False, "State": True, "Updates": False, "Checkpoint": False,
-    "OOD mean": False, "IND mean": False, "Training": False, "Run": True,
+    "OOD mean": False, "IND mean": False, "Training": False,
 }  # fmt: skip
 
 
@@ -79,12 +79,12 @@ def runs(book: Book) -> str:
     )
     rows = "".join(run_row(book, index, member) for index, member in enumerate(book.members))
     return (
-        "<p class='quiet'>Folders are given below the suite’s own. The checkpoint is the one that was tested: "
-        "the best of the evaluations in distribution during training.</p>"
+        "<p class='quiet'>The checkpoint is the one that was tested: the best of the evaluations in distribution "
+        "during training. The details are a run’s folder below the suite’s own, its versions and its settings.</p>"
         "<p id='from' class='notice' hidden><span id='from-text' role='status'></span> "
         "<button type='button'>Back to the number</button></p>"
         "<div class='box tall' tabindex='0' role='region' aria-label='All runs; a heading sorts them'>"
-        f"<table id='run-table'><thead><tr>{heads}<th scope='col' class='left'>Made with</th></tr></thead>"
+        f"<table id='run-table'><thead><tr>{heads}<th scope='col' class='left'>Details</th></tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
     )
 
@@ -108,18 +108,18 @@ def run_row(book: Book, index: int, member: dict[str, Any]) -> str:
         (number(member["checkpoint"]), member["checkpoint"]),
         *((number(mean, book.digits[env]), mean) for mean in means.values()),
         (duration(member["train_seconds"]), member["train_seconds"]),
-        (member["run"], member["run"]),
     ]
     cells = "".join(
-        f"<td{' class=left' * words}{attributes(data_value='' if value is None else str(value))}>{escape(text)}</td>"
-        for (text, value), words in zip(values, COLUMNS.values(), strict=True)
+        f"<td{' class=left' * words}{attributes(data_name=name, data_value='' if value is None else str(value))}>"
+        f"{escape(text)}</td>"
+        for (text, value), (name, words) in zip(values, COLUMNS.items(), strict=True)
     )
-    lines = [
+    lines = [f"folder: {member['run']}"] + [
         line
         for name in ("versions", "machine", "config")
         for line in [f"{name}:", *(f"  {entry}: {listed(value)}" for entry, value in member[name].items())]
     ]
-    more = f"<details><summary>versions, settings</summary><pre>{escape(chr(10).join(lines))}</pre></details>"
+    more = f"<details><summary>show</summary><pre>{escape(chr(10).join(lines))}</pre></details>"
     marks = attributes(id=f"run-{index}", data_env=env, data_label=key) + " class='gap'" * (not done)
     return f"<tr{marks}>{cells}<td class='left'>{more}</td></tr>"
 
