@@ -1,6 +1,7 @@
 """What several tests share: a cache of compiled programs, a tiny configuration, the real command line, and needs."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -142,3 +143,26 @@ def torcs() -> Any:
         return find_torcs()
     except UserError as error:
         return skip_or_fail(str(error))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium without a window."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver is None:
+        skip_or_fail("needs a browser: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for argument in ("--headless=new", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1"):
+        options.add_argument(argument)
+    options.add_argument("--window-size=1366,768")
+    options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND")  # no way out
+    if os.geteuid() == 0:
+        options.add_argument("--no-sandbox")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    chrome = webdriver.Chrome(options=options, service=Service(executable_path=driver))
+    yield chrome
+    chrome.quit()

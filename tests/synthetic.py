@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from sparc.contexts import ContextSpace, Finite
 from sparc.envs import get_env
 from sparc.results import EXPERT, Curve, EnvResults, Latents, Results, Trace, label
 
@@ -63,6 +64,99 @@ def make_results(
         "members": members,
     }  # fmt: skip
     return Results(manifest, parts)
+
+
+POWER_MASS, CARS = "RacePowerMass-forza-v0", "RaceCars-forza-v0"
+SKILL = {"sparc": 0.95, "rma": 0.8, "only-obs": 0.55, "history-input": 0.75, "oracle": 1.0}  # of the drivers
+CLASSES = ("kart", "kei", "rally", "formula", "van")
+
+
+def make_races(
+    envs: tuple[str, ...] = (POWER_MASS, CARS),
+    methods: dict[str, float] | None = None,
+    seeds: tuple[int, ...] = (0, 1, 2),
+    grid: int = 21,
+    cars: int = 60,
+    gaps: tuple[tuple[str, str, int], ...] = (),
+    variations: tuple[str, ...] = ("",),
+    physics: tuple[str, ...] = (),
+) -> Results:
+    """Make laps that are slower and fail more often the harder the context is and the less skilled the driver."""
+    methods = SKILL if methods is None else methods
+    rng = np.random.default_rng(0)
+    parts, members = {}, []
+    for env in envs:
+        space, named = race_space(env, cars, grid)
+        contexts = space.grid(grid)
+        ind = space.is_train(contexts)
+        others = {name: EnvResults(space, contexts, ind, named=named) for name in physics}
+        part = EnvResults(space, contexts, ind, named=named, physics=others)
+        hard = np.abs((contexts[:, 0] - space.centre[0]) / space.half_range[0] + 0.2) / 2  # about 1 at the far edge
+        reference = 95 + 20 * contexts[:, 1] - 10 * contexts[:, 0]
+        for method, skill in methods.items():
+            for variation in variations:
+                for seed in seeds:
+                    missing = (env, method, seed) in gaps
+                    members.append(member(env, method, variation, seed, "missing" if missing else "done"))
+                    if missing:
+                        continue
+                    name = label(method, variation)
+                    for tested, harder in ((part, 1.0), *((other, 1.5) for other in others.values())):
+                        risk = (1.3 - skill) * harder * hard + rng.normal(0, 0.02)
+                        measured = drive(reference, risk, rng)
+                        fill(tested.measures, name, seed, measured)
+                        fill(tested.returns, name, seed, 400 * (2.2 - measured["ratio"]))
+                    updates = np.arange(1, 21) * 2_500.0
+                    curve = 400 * skill * (1 - np.exp(-updates / 15_000))
+                    fill(part.curves, name, seed, Curve(updates, curve, np.full(20, "train")))
+        parts[env] = part
+    laps = {
+        test: {
+            region: {
+                name: {"ratio": [1.5 - skill / 2, 0.01], "completed": [100 * skill]} for name, skill in SKILL.items()
+            }
+            for region in ("ood", "ind")
+        }
+        for test in Results({}, parts).parts
+    }
+    manifest: dict[str, Any] = {
+        "suite": "raced", "title": "Made-up laps", "about": "For tests.", "updates": 50_000,
+        "grid": grid, "episodes": 1, "physics": list(physics), "made": "2026-01-01T00:00:00+00:00",
+        "contexts": {env: part.space.to_dict() for env, part in parts.items()},
+        "reference": {
+            "title": "paper, another game, 3 seeds", "updates": 9_000_000, "note": "Not comparable.", "laps": laps,
+        },
+        "commands": ["sparc suite run raced", "sparc suite report raced"], "members": members,
+    }  # fmt: skip
+    return Results(manifest, parts)
+
+
+def race_space(env: str, cars: int, grid: int) -> tuple[ContextSpace, list[str]]:
+    """The contexts of a race, and the names of its cars."""
+    if env.startswith("RacePowerMass"):
+        factors: Any = ("×", (0.75, 1.25), (0.5, 1.5))
+        space = ContextSpace.box(power=factors, mass=factors)
+        return space, [f"power ×{power:.2f} mass ×{mass:.2f}" for power, mass in space.grid(grid)]
+    values = np.random.default_rng(1).uniform(0.5, 1.5, (cars, 6))
+    values[: cars // 5, 0] += 1.0  # the outliers
+    names = [f"{CLASSES[car % len(CLASSES)]}-{car:02d} sports-medium" for car in range(cars)]
+    features = ("power", "mass", "length", "width", "drag", "grip")
+    return ContextSpace(features, ("",) * 6, Finite(values[cars // 5 :]), Finite(values)), names
+
+
+def drive(reference: np.ndarray, risk: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """A lap per context, as an evaluation measures it."""
+    luck = rng.uniform(size=len(reference))
+    completed, clean = luck > np.clip(risk, 0, 1) ** 2, luck > np.clip(1.3 * risk, 0, 1)
+    ratio = 0.97 + 0.2 * np.clip(risk, 0, None) + rng.normal(0, 0.005, len(reference))
+    return {
+        "completed": completed.astype(float),
+        "clean": (clean & completed).astype(float),
+        "lap_time": np.where(completed, ratio * reference, np.nan),
+        "reference": reference,
+        "ratio": np.where(completed, ratio, 2.0),
+        "completed_ratio": np.where(completed, ratio, np.nan),
+    }
 
 
 def trace(method: str, level: float, rng: np.random.Generator) -> Trace:

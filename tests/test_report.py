@@ -1,9 +1,7 @@
 """The report page: what it says, read as text and in a real browser."""
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
@@ -11,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import skip_or_fail
 from matplotlib.image import imsave
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -304,26 +300,6 @@ def test_75_runs_fit_into_a_page_of_modest_size(tmp_path: Path) -> None:
 
 
 # In a browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[webdriver.Chrome]:
-    """Chromium without a window."""
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if program is None or driver is None:
-        skip_or_fail("needs a browser: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for argument in ("--headless=new", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1"):
-        options.add_argument(argument)
-    options.add_argument(f"--window-size={LAPTOP[0]},{LAPTOP[1]}")
-    options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND")  # no way out
-    if os.geteuid() == 0:
-        options.add_argument("--no-sandbox")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = webdriver.Chrome(options=options, service=Service(executable_path=driver))
-    yield chrome
-    chrome.quit()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import EXPERT_UPDATES, METHODS, make_results
+from synthetic import CARS, EXPERT_UPDATES, METHODS, POWER_MASS, make_races, make_results
 
 from sparc.errors import UserError
 from sparc.results import Trace, read, write
@@ -73,6 +73,54 @@ def test_an_environment_without_results_keeps_its_grid(tmp_path: Path) -> None:
     write(make_results(envs=(ENV,), methods={"sparc": 1.0}, seeds=(0,), grid=5, gaps=((ENV, "sparc", 0),)), tmp_path)
     part = read(tmp_path).envs[ENV]
     assert part.contexts.shape == (25, 2) and part.regions == ["ood", "ind"] and part.returns == {}
+
+
+# Races
+
+
+def test_laps_names_and_another_physics_are_read_back(tmp_path: Path) -> None:
+    ours = make_races(seeds=(0, 3), grid=5, cars=12, physics=("updated",), gaps=((CARS, "rma", 3),))
+    write(ours, tmp_path)
+    theirs = read(tmp_path)
+    assert theirs.manifest == ours.manifest
+    assert list(theirs.parts) == [f"{env}{rest}" for env in (POWER_MASS, CARS) for rest in ("", ", updated physics")]
+    for test, part in ours.parts.items():
+        other = theirs.parts[test]
+        assert other.named == part.named and other.measured == part.measured and other.regions == part.regions
+        assert list(other.returns["rma"]) == ([0] if test.startswith(CARS) else [0, 3])
+        for key, seeds in part.measures.items():
+            for seed, measures in seeds.items():
+                for name, values in measures.items():  # NaN, where a lap was not completed, included
+                    np.testing.assert_allclose(other.measures[key][seed][name], values, rtol=1e-7)
+    header = (tmp_path / f"cells-{CARS}-updated.csv").read_text().splitlines()[0].split(",")
+    assert header[:4] == ["method", "variation", "seed", "label"]
+    assert header[-6:] == ["completed", "clean", "lap_time", "reference", "ratio", "completed_ratio"]
+    assert theirs.members(f"{CARS}, updated physics", "sparc") == theirs.members(CARS, "sparc")
+
+
+def test_measures_of_a_region() -> None:
+    part = make_races((CARS,), cars=20).envs[CARS]
+    assert part.matrix("sparc", "ood", "ratio").shape == (3, 4) and part.matrix("sparc", "ind", "ratio").shape == (
+        3,
+        16,
+    )
+    np.testing.assert_array_equal(part.matrix("rma", None, "clean")[1], part.measures["rma"][1]["clean"])
+
+
+def test_damaged_tables_of_races_are_refused(tmp_path: Path) -> None:
+    def refused(message: str, change: Callable[[list[str]], list[str]], table: str = f"cells-{CARS}.csv") -> None:
+        write(make_races((CARS,), seeds=(0, 1), cars=10, physics=("updated",)), tmp_path)
+        changed(tmp_path / table, change)
+        with pytest.raises(UserError, match=message):
+            read(tmp_path)
+
+    refused("do not call their contexts the same", lambda lines: [*lines[:-1], lines[-1].replace("van-", "kart-")])
+    other = f"cells-{CARS}-updated.csv"
+    refused("updated physics is done but has no", lambda lines: [x for x in lines if "rma,,1," not in x], other)
+    refused("other contexts", lambda lines: lines[:-1], other)
+    (tmp_path / other).unlink()
+    with pytest.raises(UserError, match=r"cells-RaceCars-forza-v0-updated\.csv is missing"):
+        read(tmp_path)
 
 
 # Names and pairs

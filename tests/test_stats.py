@@ -149,6 +149,22 @@ def test_verdicts_on_made_up_results() -> None:
     assert compare(rival, sparc).verdict == "worse" and compare(sparc, sparc).verdict == "open"
 
 
+def test_where_less_is_better_verdict_lead_share_and_probability_turn_round_but_not_the_difference() -> None:
+    fast, slow = np.array([[1.0, 1.1], [1.01, 1.11], [0.99, 1.1]]), np.array([[1.2, 1.3], [1.21, 1.3], [1.2, 1.29]])
+    for x, y, verdict, lead, share in ((fast, slow, "better", "ahead", 1.0), (slow, fast, "worse", "behind", 0.0)):
+        more, less = compare(x, y), compare(x, y, better=-1)
+        assert less.difference == more.difference == compare(x, y).difference
+        assert (less.verdict, less.lead) == (verdict, lead)
+        assert less.verdict != more.verdict and less.lead != more.lead
+        assert less.share == (share, share, share) and less.probability.value == share
+        assert more.share.value == 1 - share and more.probability.value == 1 - share
+        mirrored = compare(-x, -y)
+        assert (less.share, less.probability, less.verdict) == (mirrored.share, mirrored.probability, mirrored.verdict)
+    same = compare(fast, fast, better=-1)
+    assert (same.verdict, same.lead, same.share.value) == ("open", "equal", 0.5)
+    assert compare(fast[:1], slow[:1], better=-1).verdict == "open"  # one run: no interval
+
+
 def test_summary() -> None:
     part = make_results(envs=("WindHopper-v5",), seeds=(0, 1, 2, 3, 4)).envs["WindHopper-v5"]
     rows = part.matrix("rma", "ood")

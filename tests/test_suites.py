@@ -10,6 +10,7 @@ import yaml
 
 from sparc.errors import UserError
 from sparc.methods import METHODS
+from sparc.results import label
 from sparc.suites import COSTS, Suite, cost, enrol, find_suite, longest_first, planned, provided, read_suite
 
 OWN: dict[str, Any] = {
@@ -31,6 +32,7 @@ def test_the_provided_suites_are_the_papers() -> None:
     suites = provided()
     assert {name: len(suite.members()) for name, suite in suites.items()} == {
         "mujoco": 75, "history-length": 25, "rollout-policy": 30, "smoke": 5,
+        "race-cars": 30, "race-power-mass": 15, "race-physics-update": 15, "race-rollout-policy": 12,
     }  # fmt: skip
     lengths = {member.config.history_length for member in suites["history-length"].members()}
     assert lengths == {5, 10, 25, 50, 100}
@@ -40,6 +42,48 @@ def test_the_provided_suites_are_the_papers() -> None:
     assert {env: set(values) for env, values in reference["ood"].items()} == {
         env: set(suites["mujoco"].methods) for env in suites["mujoco"].envs
     }
+
+
+def test_race_suites_have_the_papers_laps_of_every_method_and_region() -> None:
+    for name, suite in provided().items():
+        if not name.startswith("race-"):
+            continue
+        assert suite.reference is not None
+        assert "Gran Turismo 7" in suite.reference["title"] and "not comparable" in suite.reference["note"]
+        tests = {*suite.envs, *(f"{env}, {physics} physics" for env in suite.envs for physics in suite.physics)}
+        labels = {label(member.config.method, member.variation) for member in suite.members()}
+        assert set(suite.reference["laps"]) == tests
+        for regions in suite.reference["laps"].values():
+            assert set(regions) == {"ood", "ind"}
+            for methods in regions.values():
+                assert set(methods) == labels
+                for measures in methods.values():
+                    assert 0.9 < measures["ratio"][0] < 1.4 and 70 < measures["completed"][0] <= 100
+    ours = find_suite("race-cars").reference
+    assert ours is not None
+    sparc = ours["laps"]["RaceCars-forza-v0"]["ood"]["sparc"]
+    assert sparc == {"ratio": [1.0491, 0.0055], "completed": [98.06, 0.56]}  # the paper's Table 1, Grand Valley
+
+
+def test_the_physics_update_tests_the_runs_of_race_cars_and_trains_none_of_its_own() -> None:
+    shared = {member.path: member.config for member in find_suite("race-cars").members()}
+    suite = find_suite("race-physics-update")
+    assert (suite.runs, suite.physics) == ("race-cars", ["updated"])
+    for member in suite.members():
+        up, home, *rest = member.path.parts
+        assert (up, home) == ("..", "race-cars") and shared[Path(*rest)] == member.config
+
+
+def test_a_suite_that_shares_runs_takes_their_updates_and_never_trains_them_on(tmp_path: Path) -> None:
+    enrol("race-cars", tmp_path / "race-cars", updates=20_000, seeds=[0])
+    suite = enrol("race-physics-update", tmp_path / "race-physics-update")
+    assert suite.updates == 20_000 == planned("race-physics-update", tmp_path / "race-physics-update").updates
+    with pytest.raises(UserError, match=r"race-cars have 20000 updates, not 50000: leave --updates out"):
+        enrol("race-physics-update", tmp_path / "race-physics-update", updates=50_000)
+    alone = enrol("race-physics-update", tmp_path / "elsewhere" / "race-physics-update", updates=10_000)
+    assert alone.updates == 10_000  # nothing was trained yet
+    with pytest.raises(UserError, match=r"no suite 'race-carz'.*race-cars"):
+        enrol(str(write(tmp_path, runs="race-carz")), tmp_path / "own")
 
 
 def test_every_method_gets_the_same_reinforcement_learning_and_rma_its_second_phase_on_top() -> None:
@@ -178,6 +222,18 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no episodes": ({"episodes": 0}, "episodes must be"),
     "an unknown preset": ({"preset": "lite"}, "light"),
     "a reference without updates": ({"reference": {"title": "x", "ood": {}}}, "reference must hold"),
+    "a lap of an unknown method": (
+        {"reference": {"title": "x", "updates": 1, "laps": {"DriftingBoat-v0": {"ood": {"spark": {"ratio": [1]}}}}}},
+        "spark",
+    ),
+    "a lap that is no number": (
+        {"reference": {"title": "x", "updates": 1, "laps": {"DriftingBoat-v0": {"ood": {"sparc": {"ratio": ["a"]}}}}}},
+        "reference must hold",
+    ),
+    "a physics of no race": ({"physics": ["updated"]}, "physics goes with races, and DriftingBoat-v0 is none"),
+    "an unknown physics": ({"physics": ["updatd"], "envs": ["RaceCars-forza-v0"]}, "can name updated.*updated"),
+    "the physics of training": ({"physics": ["standard"], "envs": ["RaceCars-forza-v0"]}, "can name updated"),
+    "one physics instead of a list": ({"physics": "updated"}, "physics must be a list"),
 }
 
 

@@ -55,11 +55,13 @@ SEQUENCE = (
 )
 
 COLOURS = "viridis"  # even in grey and for colour-blind readers
+LESS_COLOURS = "viridis_r"  # where less is better: bright is good here too
 DIFFERENCE_COLOURS = "PRGn"  # the paper's: green where SPARC is better, purple where its rival is
 ALARM = "#A93226"  # of the words that say what is missing
 SHOWN_PERCENTILES = (2, 98)  # of the returns; those beyond get the colours at the ends
 BOX: dict[str, Any] = {"fill": False, "linestyle": "--", "linewidth": 1.4}
-BOX_COLOURS = {COLOURS: ("white", "black"), DIFFERENCE_COLOURS: ("black", "white")}  # and of its rim
+# and of its rim
+BOX_COLOURS = {COLOURS: ("white", "black"), LESS_COLOURS: ("white", "black"), DIFFERENCE_COLOURS: ("black", "white")}
 
 BAND = 0.18  # opacity of ± s.e.m.
 FADED = 0.3  # opacity of a curve whose mean leaves something out
@@ -170,13 +172,18 @@ def add_note(figure: Figure, lines: Sequence[str], handles: Sequence[Line2D] = (
     width = figure.get_figwidth()
     text = "\n".join(textwrap.fill(line, int(width * 17)) for line in lines)  # so many letters per inch
     if handles:
-        room = sum(0.55 + 0.056 * len(str(handle.get_label())) for handle in handles)  # inches
-        columns = ceil(len(handles) / ceil(room / width))
+        columns = legend_columns([0.55 + 0.056 * len(str(handle.get_label())) for handle in handles], width)
         heading: dict[str, Any] = {"title": text or None, "title_fontsize": 7.5, "alignment": "left"}
         legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, handlelength=3.2, **heading)
         legend.get_title().set_color(ALARM)
     elif text:
         figure.supxlabel(text, color=ALARM, fontsize=7.5, ha="left", x=0.01)
+
+
+def legend_columns(rooms: Sequence[float], width: float) -> int:
+    """Choose into how many columns the entries of a legend, so many inches each, go: the most that fit, evenly full."""
+    fits = (n for n in range(len(rooms), 1, -1) if sum(max(part) for part in np.array_split(rooms, n)) <= width)
+    return ceil(len(rooms) / ceil(len(rooms) / next(fits, 1)))
 
 
 def grouped(value: float, _: float = 0) -> str:

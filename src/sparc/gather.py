@@ -11,11 +11,13 @@ import numpy as np
 
 from sparc.envs import get_env
 from sparc.errors import SparcError, UserError
-from sparc.evaluation import ProgressCall
+from sparc.evaluation import Evaluation, ProgressCall
 from sparc.results import Curve, EnvResults, Results, label
 from sparc.runner import Standing, finished, survey
 from sparc.runs import Run
 from sparc.suites import Member, Suite
+
+OTHER_CONTEXTS = "It was tested in other contexts than the suite's: delete its evaluations and run the suite."
 
 
 def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> Results:
@@ -25,9 +27,13 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
     for done, member in enumerate(members):
         if progress:
             progress(done, len(members))
-        space = get_env(member.config.env).context_space
+        space = get_env(member.config.env).context_space.as_tested()
         contexts = space.grid(suite.grid)
-        part = envs.setdefault(short(member), EnvResults(space, contexts, space.is_train(contexts)))
+        if short(member) not in envs:
+            ind = space.is_train(contexts)
+            elsewhere = {name: EnvResults(space, contexts, ind) for name in suite.physics}
+            envs[short(member)] = EnvResults(space, contexts, ind, physics=elsewhere)
+        part = envs[short(member)]
         entry = describe(member, survey(suite, member, folder), folder)
         if entry["state"] == "done":
             try:
@@ -43,6 +49,7 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
         "updates": suite.updates,
         "grid": suite.grid,
         "episodes": suite.episodes,
+        "physics": suite.physics,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "contexts": {env: part.space.to_dict() for env, part in envs.items()},
         "reference": suite.reference,
@@ -90,21 +97,33 @@ def describe(member: Member, standing: Standing, folder: Path) -> dict[str, Any]
 
 def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, Any]:
     """Put a run's results in their places and name the checkpoint that they are of."""
-    number, evaluation, trace, latents = finished(suite, run)
-    contexts, _, returns = evaluation.cells()
-    if not np.array_equal(contexts, part.contexts) or (latents and len(latents.psi) != len(contexts)):
-        raise UserError("It was tested in other contexts than the suite's: delete its evaluations and run the suite.")
+    number, evaluation, trace, latents, elsewhere = finished(suite, run)
+    for tested in (evaluation, *elsewhere.values()):
+        if not np.array_equal(tested.cells()[0], part.contexts):
+            raise UserError(OTHER_CONTEXTS)
+    if latents and len(latents.psi) != len(part.contexts):
+        raise UserError(OTHER_CONTEXTS)
     scores = [record for record in run.records() if record["kind"] == "evaluation"]
     updates, means = (np.array([record[key] for record in scores], float) for key in ("updates", "mean_return"))
     phase = np.array([record["phase"] for record in scores], str)
     name, seed = label(member.config.method, member.variation), member.config.seed
-    part.returns.setdefault(name, {})[seed] = returns
+    add_cells(part, name, seed, evaluation)
+    for physics, tested in elsewhere.items():
+        add_cells(part.physics[physics], name, seed, tested)
     part.curves.setdefault(name, {})[seed] = Curve(updates, means, phase)
     if len(trace.step):  # none where the context cannot be switched
         part.traces.setdefault(name, {})[seed] = trace
     if latents is not None:
         part.latents.setdefault(name, {})[seed] = latents
     return {"checkpoint": number}
+
+
+def add_cells(part: EnvResults, key: str, seed: int, evaluation: Evaluation) -> None:
+    """Put an evaluation's returns and measures in their places, and what its contexts are called."""
+    measures = {measure: evaluation.cells(values)[2] for measure, values in evaluation.measures.items()}
+    part.returns.setdefault(key, {})[seed] = evaluation.cells()[2]
+    part.measures.setdefault(key, {})[seed] = measures
+    part.named[:] = [name for name, episode in zip(evaluation.labels, evaluation.episode, strict=False) if not episode]
 
 
 def about(run: Run) -> dict[str, Any]:

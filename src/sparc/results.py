@@ -1,7 +1,8 @@
 """The tidy tables of a suite: what the figures and the report are made from, in memory and as a folder of small files.
 
 manifest.json        the suite, its environments' contexts, every member: its run, checkpoint, state, versions
-cells-<env>.csv      a row per member and context of the grid: the mean return over the episodes
+cells-<env>.csv      a row per member and context of the grid: the mean return over the episodes, and measures of it
+cells-<env>-<physics>.csv  the same in a physics that was not trained in
 curves-<env>.csv     a row per member and evaluation during training: the mean return in the IND settings, the phase
 traces-<env>.csv     a row per member and step around a switch of the context in mid-episode
 latents-<env>.csv    a row per member and context of the grid: ψ(c) and φ(h) in two dimensions
@@ -26,9 +27,10 @@ from sparc.runs import replace
 Array = NDArray[np.float64]
 Value = TypeVar("Value")
 ByMember = dict[str, dict[int, Value]]  # label → seed → what that run gave
-Columns = Mapping[str, NDArray[np.str_]]  # of a table, as text
+Columns = dict[str, NDArray[np.str_]]  # of a table, as text
 
 KEYS = ("method", "variation", "seed")
+LABEL = "label"  # of a context
 ROUNDING = 1e-7  # relative: numbers are written with eight digits
 NAMES = {  # as the paper writes them
     "sparc": "SPARC",
@@ -38,6 +40,7 @@ NAMES = {  # as the paper writes them
     "oracle": "Oracle",
 }
 PROTAGONIST, RIVAL, REFERENCE = "sparc", "rma", "oracle"
+APART = ", "  # between an environment and the physics that it was tested in
 EXPERT = "expert"  # RMA's first phase
 TOLD = "RMA's first phase is told the context"
 
@@ -78,23 +81,34 @@ class EnvResults:
     contexts: Array  # (M, C)
     ind: NDArray[np.bool_]  # (M,)
     returns: ByMember[Array] = field(default_factory=dict)  # (M,) each
+    measures: ByMember[dict[str, Array]] = field(default_factory=dict)  # by name, (M,) each; NaN: none
     curves: ByMember[Curve] = field(default_factory=dict)
     traces: ByMember[Trace] = field(default_factory=dict)
     latents: ByMember[Latents] = field(default_factory=dict)
+    named: list[str] = field(default_factory=list)  # (M,) what the contexts are called, where they have names
+    physics: dict[str, EnvResults] = field(default_factory=dict)  # the same runs and contexts in another physics
 
     @property
     def regions(self) -> list[str]:
         """Give the regions that have cells."""
         return [name for name, cells in (("ood", ~self.ind), ("ind", self.ind)) if cells.any()]
 
+    @property
+    def measured(self) -> list[str]:
+        """Give the names of the measures, in the environment's order."""
+        return list(dict.fromkeys(name for seeds in self.measures.values() for of in seeds.values() for name in of))
+
     def there(self, kind: str, label: str) -> dict[int, Any]:
         """Give what the seeds of a label have of a kind of result, but for those whose table would have no row."""
         found: dict[int, Any] = getattr(self, kind).get(label, {})
         return {seed: value for seed, value in found.items() if rows_of(value)}
 
-    def matrix(self, label: str, region: str | None = None) -> Array:
-        """Give the returns of a label's seeds, (seeds, cells), of all cells, the IND or the OOD ones."""
-        rows = np.stack(list(self.returns[label].values()))
+    def matrix(self, label: str, region: str | None = None, measure: str | None = None) -> Array:
+        """Give the returns, or a measure, of a label's seeds, (seeds, cells), of all cells, the IND or the OOD ones."""
+        values = (
+            self.returns[label].values() if measure is None else (of[measure] for of in self.measures[label].values())
+        )
+        rows = np.stack(list(values))
         return rows if region is None else rows[:, self.ind if region == "ind" else ~self.ind]
 
 
@@ -104,6 +118,15 @@ class Results:
 
     manifest: dict[str, Any]
     envs: dict[str, EnvResults]
+
+    @property
+    def parts(self) -> dict[str, EnvResults]:
+        """Give the results of every test: in each environment, and there in another physics."""
+        found = {}
+        for env, part in self.envs.items():
+            found[env] = part
+            found |= {f"{env}{APART}{name} physics": other for name, other in part.physics.items()}
+        return found
 
     @property
     def labels(self) -> list[str]:
@@ -141,10 +164,15 @@ class Results:
         ]
         return list(dict.fromkeys(key for key, curve in curves if (curve.phase == EXPERT).any()))
 
-    def members(self, env: str, label_: str) -> list[dict[str, Any]]:
-        """Give the manifest's entries of one environment and label."""
-        found = (m for m in self.manifest["members"] if m["env"] == env)
+    def members(self, test: str, label_: str) -> list[dict[str, Any]]:
+        """Give the manifest's entries of one environment, in whatever physics, and label."""
+        found = (m for m in self.manifest["members"] if m["env"] == env_of(test))
         return [m for m in found if label(m["method"], m["variation"]) == label_]
+
+
+def env_of(test: str) -> str:
+    """Give the environment of a test."""
+    return test.split(APART)[0]
 
 
 def label(method: str, variation: str) -> str:
@@ -171,6 +199,9 @@ def write(results: Results, folder: Path) -> None:
     for env, part in results.envs.items():
         for kind, (columns, rows) in tables(part, results.methods).items():
             write_table(folder / f"{kind}-{env}.csv", [*KEYS, *columns], rows)
+        for name, other in part.physics.items():
+            columns, rows = tables(other, results.methods)["cells"]
+            write_table(folder / f"cells-{env}-{name}.csv", [*KEYS, *columns], rows)
     replace(folder / "manifest.json", json.dumps(results.manifest, indent=1) + "\n")
 
 
@@ -179,6 +210,15 @@ def tables(
 ) -> dict[str, tuple[list[str], Iterator[list[Any]]]]:
     """Lay out the four tables of an environment: their columns behind the keys, and their rows."""
     names, contexts, region = list(part.space.names), list(part.contexts.T), np.where(part.ind, "ind", "ood")
+    label_column = {LABEL: part.named} if part.named else {}
+    nothing = np.full(len(part.contexts), np.nan)
+    cells: ByMember[tuple[Array, ...]] = {
+        name: {
+            seed: (value, *(part.measures.get(name, {}).get(seed, {}).get(of, nothing) for of in part.measured))
+            for seed, value in seeds.items()
+        }
+        for name, seeds in part.returns.items()
+    }
 
     def rows(by_member: ByMember[Any], columns: Any) -> Iterator[list[Any]]:
         for name, seeds in by_member.items():
@@ -187,7 +227,10 @@ def tables(
                     yield [*identity[name], seed, *map(cell, row)]
 
     return {
-        "cells": ([*names, "region", "return"], rows(part.returns, lambda v: (*contexts, region, v))),
+        "cells": (
+            [*label_column, *names, "region", "return", *part.measured],
+            rows(cells, lambda v: (*label_column.values(), *contexts, region, *v)),
+        ),
         "curves": (["updates", "return", "phase"], rows(part.curves, lambda v: (v.updates, v.returns, v.phase))),
         "traces": (
             ["region", "step", "reward", "distance", "rows"],
@@ -205,9 +248,8 @@ def read(folder: Path) -> Results:
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
         spaces = {env: ContextSpace.from_dict(space) for env, space in manifest["contexts"].items()}
-        results = Results(
-            manifest, {env: read_env(folder, env, space, manifest["grid"]) for env, space in spaces.items()}
-        )
+        grid, physics = manifest["grid"], manifest.get("physics", [])
+        results = Results(manifest, {env: read_env(folder, env, s, grid, physics) for env, s in spaces.items()})
         check_members(results)
         return results
     except FileNotFoundError as error:
@@ -220,14 +262,16 @@ def read(folder: Path) -> Results:
         ) from error
 
 
-def read_env(folder: Path, env: str, space: ContextSpace, grid: int) -> EnvResults:
-    """Read the four tables of an environment; refuse rows of other contexts than those of the grid."""
+def read_env(folder: Path, env: str, space: ContextSpace, grid: int, physics: Iterable[str] = ()) -> EnvResults:
+    """Read the tables of an environment; refuse rows of other contexts than those of the grid."""
     tables = {kind: read_table(folder / f"{kind}-{env}.csv") for kind in ("cells", "curves", "traces", "latents")}
+    elsewhere = {name: read_table(folder / f"cells-{env}-{name}.csv") for name in physics}
     contexts = space.grid(grid)
     ind = space.is_train(contexts)
+    known = {LABEL, *space.names, "region", "return"}
 
-    def convert(kind: str, make: Any) -> ByMember[Any]:
-        return {name: {seed: make(columns) for seed, columns in seeds.items()} for name, seeds in tables[kind].items()}
+    def convert(table: ByMember[Columns], make: Any) -> ByMember[Any]:
+        return {name: {seed: make(columns) for seed, columns in seeds.items()} for name, seeds in table.items()}
 
     def numbers(columns: Columns, *names: str) -> list[Array]:
         return [columns[name].astype(float) for name in names]
@@ -241,14 +285,29 @@ def read_env(folder: Path, env: str, space: ContextSpace, grid: int) -> EnvResul
             raise ValueError(f"a run of {env} has other regions than the manifest's contexts")
         return np.stack(numbers(columns, *names), axis=1)
 
-    return EnvResults(
-        space,
-        contexts,
-        ind,
-        convert("cells", lambda c: over_grid(c, "return")[:, 0]),
-        convert("curves", lambda c: Curve(c["updates"].astype(float), c["return"].astype(float), c["phase"])),
-        convert("traces", lambda c: Trace(c["region"], *numbers(c, "step", "reward", "distance", "rows"))),
-        convert("latents", lambda c: Latents(over_grid(c, "psi_1", "psi_2"), over_grid(c, "phi_1", "phi_2"))),
+    def of_cells(table: ByMember[Columns], **others: Any) -> EnvResults:
+        returns = convert(table, lambda c: over_grid(c, "return")[:, 0])
+        named = {tuple(c.get(LABEL, np.zeros(0, str)).tolist()) for seeds in table.values() for c in seeds.values()}
+        if len(named) > 1:
+            raise ValueError(f"the runs of {env} do not call their contexts the same")
+        measures = convert(table, lambda c: {name: c[name].astype(float) for name in c if name not in known})
+        return EnvResults(space, contexts, ind, returns, measures, named=list(*named), **others)
+
+    def curve(c: Columns) -> Curve:
+        return Curve(c["updates"].astype(float), c["return"].astype(float), c["phase"])
+
+    def trace(c: Columns) -> Trace:
+        return Trace(c["region"], *numbers(c, "step", "reward", "distance", "rows"))
+
+    def latents(c: Columns) -> Latents:
+        return Latents(over_grid(c, "psi_1", "psi_2"), over_grid(c, "phi_1", "phi_2"))
+
+    return of_cells(
+        tables["cells"],
+        curves=convert(tables["curves"], curve),
+        traces=convert(tables["traces"], trace),
+        latents=convert(tables["latents"], latents),
+        physics={name: of_cells(table) for name, table in elsewhere.items()},
     )
 
 
@@ -259,14 +318,15 @@ def check_members(results: Results) -> None:
         runs = done[member["env"]]
         if member["state"] == "done":
             runs.add((label(member["method"], member["variation"]), member["seed"]))
-    for env, part in results.envs.items():
+    for test, part in results.parts.items():
         for kind in ("returns", "curves", "traces", "latents"):
             found = {(name, seed) for name, seeds in getattr(part, kind).items() for seed in seeds}
+            wanted = done[env_of(test)]
             # a run may lack the others: not every method has encodings, not every episode gets as far as the switch
-            wrong = found ^ done[env] if kind == "returns" else found - done[env]
+            wrong = found ^ wanted if kind == "returns" else found - wanted
             for name, seed in sorted(wrong)[:1]:
                 what = "is not done but has" if (name, seed) in found else "is done but has no"
-                raise ValueError(f"{name}, seed {seed}, in {env} {what} {kind}")
+                raise ValueError(f"{name}, seed {seed}, in {test} {what} {kind}")
 
 
 def cell(value: Any) -> Any:
@@ -286,7 +346,7 @@ def write_table(path: Path, columns: Iterable[str], rows: Iterable[Iterable[Any]
     beside.replace(path)
 
 
-def read_table(path: Path) -> ByMember[dict[str, NDArray[np.str_]]]:
+def read_table(path: Path) -> ByMember[Columns]:
     """Read a CSV file and part its rows by member; an empty cell is NaN."""
     with path.open(newline="") as file:
         columns, *rows = csv.reader(file)
@@ -297,7 +357,7 @@ def read_table(path: Path) -> ByMember[dict[str, NDArray[np.str_]]]:
         if len(row) != len(columns):
             raise ValueError(f"{path.name} has a line of {len(row)} cells instead of {len(columns)}")
         grouped.setdefault((label(row[0], row[1]), int(row[2])), []).append([value or "nan" for value in row[3:]])
-    tables: ByMember[dict[str, NDArray[np.str_]]] = {}
+    tables: ByMember[Columns] = {}
     for (name, seed), lines in grouped.items():
         tables.setdefault(name, {})[seed] = dict(zip(columns[3:], np.array(lines).T, strict=True))
     return tables

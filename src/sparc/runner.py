@@ -107,15 +107,35 @@ class Finished(NamedTuple):
     evaluation: Evaluation
     trace: Trace
     latents: Latents | None
+    elsewhere: dict[str, Evaluation]  # by physics
 
 
 def finished(suite: Suite, run: Run) -> Finished:
-    """Give the best checkpoint with its evaluation and its adaptation, if all of that is there and whole."""
+    """Give the best checkpoint with its evaluations and its adaptation, if all of that is there and whole."""
     number = run.choose("best")
-    stem = stem_of(run, number, suite.grid, suite.episodes)
+    evaluation, adaptation = tested(suite, run, number), read_adaptation(run, number, suite.grid)
+    return Finished(number, evaluation, *adaptation, {name: tested(suite, run, number, name) for name in suite.physics})
+
+
+def tested(suite: Suite, run: Run, number: int, physics: str | None = None) -> Evaluation:
+    """Give a checkpoint's evaluation in the physics of its training or in another one."""
+    stem = stem_of(run, number, suite.grid, suite.episodes, physics)
     if not stem.with_suffix(".json").exists():
-        raise RunFailure("not evaluated yet")
-    return Finished(number, read_evaluation(stem), *read_adaptation(run, number, suite.grid))
+        raise RunFailure(f"not evaluated yet{f' in the {physics} physics' if physics else ''}")
+    return read_evaluation(stem)
+
+
+def next_test(suite: Suite, run: Run) -> list[str]:
+    """Give the words behind `sparc evaluate RUN` for the first test that a trained run lacks; none if it lacks none."""
+    number = run.choose("best")
+    for physics in (None, *suite.physics):
+        try:
+            tested(suite, run, number, physics)
+            if physics is None:
+                read_adaptation(run, number, suite.grid)
+        except SparcError:
+            return ["--adaptation"] if physics is None else ["--physics", physics]
+    return []
 
 
 def log_of(path: Path) -> Path:
@@ -141,6 +161,7 @@ class Runner:
         self.standings = {member: survey(suite, member, folder) for member in longest_first(self.members)}
         self.processes: dict[Member, subprocess.Popen[bytes]] = {}
         self.begun: dict[Member, tuple[float, int]] = {}  # when its process began, and from how many updates
+        self.tests: dict[Member, list[str]] = {}  # which test its process makes, where it evaluates
         self.besides: dict[State, list[float]] = {}  # seconds that finished stages took besides their updates
         self.console = Console(stderr=True)
 
@@ -201,8 +222,10 @@ class Runner:
         if state == "training":
             command = ["resume", str(path), "--updates", str(member.config.updates)]
         else:
+            self.tests[member] = next_test(self.suite, run)
             options = {"--grid": self.suite.grid, "--episodes": self.suite.episodes}
-            command = ["evaluate", str(path), "--adaptation", *(str(word) for pair in options.items() for word in pair)]
+            command = ["evaluate", str(path), *(str(word) for pair in options.items() for word in pair)]
+            command += self.tests[member]
         flags = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD['XLA_FLAGS']}".strip()}
         own = {**SHARED_GPU, **os.environ, **ONE_THREAD, **flags, PARENT: str(os.getpid())}
         self.begun[member] = time.monotonic(), run.updates()
@@ -227,11 +250,15 @@ class Runner:
             self.measure(before, standing, *self.begun[member])
         if standing.state == "done":  # whatever the process said: another one may have been quicker
             summary = finished(self.suite, Run.open(path)).evaluation.summary()
-            self.tell(member, "done: " + ", ".join(f"{r.upper()} {part['mean']:,.1f}" for r, part in summary.items()))
-        elif standing.state == "waiting" and (code or before == "evaluating"):
+            self.tell(member, "done: " + ", ".join(f"{r.upper()} {outcome(part)}" for r, part in summary.items()))
+        elif standing.state == "waiting" and (code or (before == "evaluating" and not self.advanced(member))):
             self.fail(member, complaint(path) or standing.note or f"exit code {code}")
         elif standing.state in ("failed", "other config"):
             self.tell(member, f"{standing.state}: {standing.note}")
+
+    def advanced(self, member: Member) -> bool:
+        """Say whether the test that a member's last process had to make is there, so that the next one can begin."""
+        return next_test(self.suite, Run.open(self.folder / member.path)) != self.tests.get(member)
 
     def measure(self, stage: State, standing: Standing, began: float, updates: int) -> None:
         """Note what a stage took besides its updates: training its start-up, evaluation all of it."""
@@ -276,6 +303,13 @@ class Runner:
         """Print where every member is, in the suite's order."""
         Console().print(standing_table((member, self.standings[member]) for member in self.members))
         print(self.conclusion())
+
+
+def outcome(part: Mapping[str, float]) -> str:
+    """Say what a region of an evaluation's summary comes to: races by their laps, all others by their return."""
+    if "clean" in part:
+        return f"{part['clean']:.0%} clean laps, ratio {part['ratio']:.3f}"
+    return f"{part['mean']:,.1f}"
 
 
 def standing_table(rows: Iterable[tuple[Member, Standing]]) -> Group:

@@ -53,14 +53,22 @@ class Comparison:
 
     difference: Estimate  # mean of x − mean of y, with Welch's t interval
     share: Estimate  # of the cells in which x is better
-    probability: Estimate  # that a run of x has a higher mean than a run of y
+    probability: Estimate  # that a run of x has a better mean than a run of y
     x_seeds: int
     y_seeds: int
+    better: int = 1  # 1: more is better; −1: less
 
     @property
     def verdict(self) -> Literal["better", "worse", "open"]:
         """Say whether x is better than y: open unless the interval of the difference exists and excludes zero."""
-        return "better" if self.difference.low > 0 else "worse" if self.difference.high < 0 else "open"
+        above, below = self.difference.low > 0, self.difference.high < 0
+        return "open" if not above and not below else "better" if above == (self.better > 0) else "worse"
+
+    @property
+    def lead(self) -> Literal["ahead", "behind", "equal"]:
+        """Say who leads, however unsure that is."""
+        gain = self.better * self.difference.value
+        return "ahead" if gain > 0 else "behind" if gain < 0 else "equal"
 
 
 # Numbers of one method
@@ -152,17 +160,18 @@ def probability_of_improvement(x: Sequence[ArrayLike], y: Sequence[ArrayLike]) -
     return float(checked([probability(*pair) for pair in pairs]).mean())
 
 
-def compare(x: ArrayLike, y: ArrayLike, seed: int = 0) -> Comparison:
-    """Compare two methods' returns (n, M) and (m, M) in the same M cells."""
+def compare(x: ArrayLike, y: ArrayLike, seed: int = 0, better: int = 1) -> Comparison:
+    """Compare two methods' returns (n, M) and (m, M) in the same M cells; `better` is −1 where less is better."""
     x, y = checked_pair(x, y)
     enough = min(len(x), len(y)) >= MIN_RUNS
     i, j = draw([x, y], REPETITIONS, seed)
-    redrawn = x[i], y[j]  # (repetitions, n, M), (repetitions, m, M)
+    redrawn = better * x[i], better * y[j]  # (repetitions, n, M), (repetitions, m, M)
 
     def both(statistic: Callable[[Array, Array], Array]) -> Estimate:
-        return Estimate(float(statistic(x, y)), *(percentiles(statistic(*redrawn)) if enough else UNKNOWN))
+        value = float(statistic(better * x, better * y))
+        return Estimate(value, *(percentiles(statistic(*redrawn)) if enough else UNKNOWN))
 
-    return Comparison(difference(x, y), both(share), both(probability), len(x), len(y))
+    return Comparison(difference(x, y), both(share), both(probability), len(x), len(y), better)
 
 
 # The bootstrap

@@ -33,6 +33,7 @@ from sparc.figures import (
     with_looks,
 )
 from sparc.gaps import count, gaps, how_many, labels_in, means_over, seeds, why_missing
+from sparc.laps import races
 from sparc.results import EXPERT, NAMES, TOLD, Array, Curve, EnvResults, Results
 from sparc.stats import cell_table, mean_sem, share_of_cells
 
@@ -272,7 +273,7 @@ def summary_figure(results: Results) -> Figure:
     """Draw OOD (full) and IND (open) return of every label with s.e.m., and the paper's values where there are some."""
     from matplotlib.lines import Line2D
 
-    reference = results.manifest["reference"] or {"title": "", "ood": {}}
+    reference = {"title": "", "ood": {}} | (results.manifest["reference"] or {})
     names = results.labels
     figure, panels = env_panels(results, 0.34 * len(names) + 0.5)
     for panel, env in zip(panels.flat, results.envs, strict=False):
@@ -327,14 +328,20 @@ def draw_row(panel: Axes, results: Results, env: str, name: str, place: int, pap
 
 def write_all(results: Results, folder: Path, progress: ProgressCall | None = None) -> dict[str, Path]:
     """Write every figure that the results allow; give their stems by name; remove old ones of the others."""
+    from sparc.race_figures import race_figures  # which draws with what is here
+
+    raced = races(results)
+    returned = [env for env in results.envs if env not in raced]  # a race is judged by its laps, not by its return
     draw: dict[str, Callable[[], Figure | None]] = {
-        "summary": partial(summary_figure, results),
+        "summary": partial(summary_figure, results) if returned else nothing,
+        **race_figures(results),
         "curves": partial(learning_curves, results),
         "history-length": partial(history_length, results),
     }
-    for env in results.envs:
-        draw[f"heatmaps-{env}"] = partial(heatmaps, results, env)
-        draw[f"difference-{env}"] = partial(differences, results, env)
+    for env, part in results.envs.items():
+        mapped = env in returned or part.space.size <= 2
+        draw[f"heatmaps-{env}"] = partial(heatmaps, results, env) if mapped else nothing
+        draw[f"difference-{env}"] = partial(differences, results, env) if mapped else nothing
         draw[f"adaptation-{env}"] = partial(adaptation, results, env)
         draw[f"latents-{env}"] = partial(latent_map, results, env)
     stems = {}
@@ -352,6 +359,10 @@ def write_all(results: Results, folder: Path, progress: ProgressCall | None = No
 
 
 # Parts
+
+
+def nothing() -> None:
+    """Draw no figure."""
 
 
 def runs(part: EnvResults, name: str, region: str) -> Array:

@@ -9,12 +9,16 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from sparc.report import answer, maps, pictures, runs, tables
+from sparc.report import answer, maps, pictures, races, runs, tables
 from sparc.report.book import Book
 from sparc.results import Results
 from sparc.runs import replace
 
 HERE = Path(__file__).parent
+SECTIONS = {
+    "answer": "Answer", "numbers": "Numbers", "maps": "Maps", "cars": "Cars", "pictures": "Pictures", "runs": "Runs",
+    "reading": "How to read this",
+}  # fmt: skip
 
 
 def write_report(results: Results, path: Path, figures: Mapping[str, Path]) -> None:
@@ -22,11 +26,17 @@ def write_report(results: Results, path: Path, figures: Mapping[str, Path]) -> N
     book = Book(results)
     style, script, page = ((HERE / name).read_text() for name in ("page.css", "page.js", "page.html"))
     script = f"\n{script}"
+    cars = races.cars(book)
+    missing = {"maps": not book.mapped, "cars": not cars}
     text = Template(page).substitute(
         title=escape(book.manifest["title"]),
+        nav=" ".join(f"<a href='#{key}'>{name}</a>" for key, name in SECTIONS.items() if not missing.get(key)),
         head=runs.head(book),
         answer=answer.answer(book),
-        numbers=tables.numbers(book),
+        numbers=numbers(book),
+        no_maps=" hidden" * missing["maps"],
+        cars=cars,
+        definitions=races.DEFINITIONS * bool(book.races),
         env_choice=maps.env_choice(book),
         first_options=maps.method_options(book, 0),
         second_options=maps.method_options(book, 1),
@@ -43,3 +53,12 @@ def write_report(results: Results, path: Path, figures: Mapping[str, Path]) -> N
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     replace(path, text)
+
+
+def numbers(book: Book) -> str:
+    """Write all tables: of laps, where there are some, and of returns; these second and folded if all are races."""
+    returns = tables.returns(book)
+    if book.races and all(env in book.races for env in book.results.envs):
+        words = "Returns, which training maximised and by which no race is judged"
+        returns = f"<details><summary>{words}</summary>{returns}</details>"
+    return races.laps(book) + returns

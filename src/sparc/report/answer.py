@@ -6,8 +6,8 @@ import math
 from html import escape
 
 from sparc import stats
-from sparc.report.book import Book
-from sparc.report.text import MISSING, REGIONS, attributes, joined, number
+from sparc.report.book import RETURN, Book
+from sparc.report.text import MISSING, REGIONS, attributes, joined, number, slug
 
 VERDICTS = {  # the symbol says it without colour
     "better": ("▲", "better"),
@@ -15,6 +15,7 @@ VERDICTS = {  # the symbol says it without colour
     "open": ("≈", "no clear difference"),
     "few": ("?", "too few seeds to tell luck from skill"),
 }
+MEANS = {RETURN: "mean returns", "clean": "shares of clean laps", "ratio": "mean ratios, of which less is better"}
 
 
 def answer(book: Book) -> str:
@@ -25,17 +26,22 @@ def answer(book: Book) -> str:
     options = "".join(f"<option value='{index}'>{name}</option>" for index, name in enumerate(names))
     parts = []
     for index, (name, pair) in enumerate(zip(names, book.pairs, strict=True)):
-        cards = "".join(card(book, env, *pair) for env in book.results.envs)
+        cards = "".join(card(book, test, *pair) for test in book.parts)
         body = f"<h3>{name}</h3>{headline(book, *pair)}<div class='cards'>{cards}</div>"
         parts.append(f"<div class='comparison' data-comparison='{index}'>{body}</div>")
     return (
         f"<p class='only-js controls'><label>Compare <select id='comparison'>{options}</select></label></p>"
         f"{''.join(parts)}"
-        "<p class='quiet'>▲ better and ▼ worse only where the 95 % interval of the difference of mean returns, over "
+        f"<p class='quiet'>▲ better and ▼ worse only where the 95 % interval of the difference of {means(book)}, over "
         "seeds, excludes zero. ≈ it does not. ? it does not, or there is none, and one of the two has fewer than three "
         "seeds. By chance alone, about one comparison in twenty of equal methods comes out as better or worse. "
-        "The name of an environment leads to the map of the difference.</p>"
+        "The name of an environment leads to the map of the difference, or to the table of cars.</p>"
     )
+
+
+def means(book: Book) -> str:
+    """Name the means that verdicts rest on."""
+    return joined([MEANS[name] for name in dict.fromkeys(name for test in book.parts for name in book.judged(test))])
 
 
 def pair_name(book: Book, a: str, b: str, link: str = "against") -> str:
@@ -50,84 +56,91 @@ def verdict(comparison: stats.Comparison) -> str:
 
 
 def headline(book: Book, a: str, b: str) -> str:
-    """Sum up all environments in a line per region."""
+    """Sum up all tests in a line per region and measure."""
     lines = []
     for region, words in REGIONS.items():
-        groups: dict[str, list[str]] = {}
-        for env in book.results.envs:
-            found = book.comparisons.get((env, a, b, region))
-            kind = verdict(found) if found else "none"
-            side = f" ({lead(found)} so far)" if found and kind == "few" else ""
-            name = to_map(book, env, env, a, b) if found else escape(env)
-            groups.setdefault(kind, []).append(name + side)
-        said = {**VERDICTS, "none": (MISSING, "no results")}
-        pieces = [
-            f"<span class='verdict {kind}'>{symbol} {text}</span> in {joined(groups[kind])}"
-            for kind, (symbol, text) in said.items()
-            if kind in groups
-        ]
-        who = escape(f"{book.names[a]} against {book.names[b]}")
-        lines.append(f"<li><b>{words.capitalize()}</b>, {who}: {'; '.join(pieces)}.</li>")
+        for measure in dict.fromkeys(name for test in book.parts for name in book.judged(test)):
+            groups: dict[str, list[str]] = {}
+            for test in (test for test in book.parts if measure in book.judged(test)):
+                found = book.comparisons.get((test, a, b, region, measure))
+                kind = verdict(found) if found else "none"
+                side = f" ({found.lead} so far)" if found and kind == "few" else ""
+                name = to_map(book, test, test, a, b) if found else escape(test)
+                groups.setdefault(kind, []).append(name + side)
+            said = {**VERDICTS, "none": (MISSING, "no results")}
+            pieces = [
+                f"<span class='verdict {kind}'>{symbol} {text}</span> in {joined(groups[kind])}"
+                for kind, (symbol, text) in said.items()
+                if kind in groups
+            ]
+            by = f", {book.measure(test, measure).name}" if measure != RETURN else ""
+            who = escape(f"{book.names[a]} against {book.names[b]}")
+            lines.append(f"<li><b>{words.capitalize()}{by}</b>, {who}: {'; '.join(pieces)}.</li>")
     return f"<ul class='headline'>{''.join(lines)}</ul>"
 
 
-def to_map(book: Book, text: str, env: str, a: str, b: str) -> str:
-    """Link to the map of a difference; page.js chooses environment and methods."""
-    title = f"Map of {book.names[a]} − {book.names[b]} in {env}"
-    target = attributes(href="#maps", title=title, data_map={"env": env, "first": a, "second": b})
+def to_map(book: Book, text: str, test: str, a: str, b: str) -> str:
+    """Link to the map of a difference, of which page.js chooses environment and methods; or to the table of cars."""
+    if test not in book.mapped:
+        return f"<a{attributes(href=f'#cars-{slug(test)}')}>{escape(text)}</a>"
+    title = f"Map of {book.names[a]} − {book.names[b]} in {test}"
+    target = attributes(href="#maps", title=title, data_map={"env": test, "first": a, "second": b})
     return f"<a{target}>{escape(text)}</a>"
 
 
-def lead(comparison: stats.Comparison) -> str:
-    """Say who leads, however unsure that is."""
-    return "ahead" if comparison.difference.value > 0 else "behind" if comparison.difference.value < 0 else "equal"
-
-
-def card(book: Book, env: str, a: str, b: str) -> str:
-    """Compare two methods in one environment, in each region."""
-    found = {region: book.comparisons.get((env, a, b, region)) for region in book.results.envs[env].regions}
-    there = {region: comparison for region, comparison in found.items() if comparison is not None}
-    if not there:
-        missing = [key for key in (a, b) if not book.seeds(env, key)[0]]
-        why = "".join(f"<p>{escape(f'{book.names[key]} {book.gap(env, key)}')}</p>" for key in missing)
-        return f"<div class='card gap'><h4>{escape(env)}</h4>{why}</div>"
-    ends = [abs(value) for comparison in there.values() for value in comparison.difference if math.isfinite(value)]
-    reach = 1.1 * max(ends) or 1.0
-    columns = [rows_of_card(book, env, a, b, region, comparison, reach) for region, comparison in there.items()]
-    names = ["", "Difference", "", "95 % interval", "Better in", "Means", "Seeds"]
-    heads = "".join(f"<th scope='col'>{region.upper()}, {book.cells(env, region)} cells</th>" for region in there)
-    rows = "".join(
-        f"<tr><th scope='row'>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-        for name, *cells in zip(names, *columns, strict=True)
-    )
-    title = f"{escape(env)} {to_map(book, 'difference map', env, a, b)}"
+def card(book: Book, test: str, a: str, b: str) -> str:
+    """Compare two methods in one test, in each region."""
+    regions = [region for region in book.parts[test].regions if (test, a, b, region, RETURN) in book.comparisons]
+    if not regions:
+        missing = [key for key in (a, b) if not book.seeds(test, key)[0]]
+        why = "".join(f"<p>{escape(f'{book.names[key]} {book.gap(test, key)}')}</p>" for key in missing)
+        return f"<div class='card gap'><h4>{escape(test)}</h4>{why}</div>"
+    heads = "".join(f"<th scope='col'>{region.upper()}, {book.cells(test, region)} cells</th>" for region in regions)
+    rows = "".join(rows_of_card(book, test, a, b, regions, measure) for measure in book.judged(test))
+    title = f"{escape(test)} {to_map(book, 'difference map' if test in book.mapped else 'cars', test, a, b)}"
     return (
         f"<div class='card'><h4>{title}</h4><table><colgroup><col class='name'></colgroup>"
         f"<thead><tr><td></td>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
-def rows_of_card(
-    book: Book, env: str, a: str, b: str, region: str, comparison: stats.Comparison, reach: float
-) -> list[str]:
-    """Fill a card's column for one region."""
-    decimals, kind = book.digits[env], verdict(comparison)
+def rows_of_card(book: Book, test: str, a: str, b: str, regions: list[str], measure: str) -> str:
+    """Write a card's rows on one measure, a column per region."""
+    found = {region: book.comparisons[test, a, b, region, measure] for region in regions}
+    ends = [abs(value) for comparison in found.values() for value in comparison.difference if math.isfinite(value)]
+    reach = 1.1 * max(ends) or 1.0
+    columns = [cells_of_card(book, test, a, b, region, measure, reach) for region in regions]
+    names = ["", "Difference", "", "95 % interval", "Better in", "Means", "Seeds"]
+    read = book.measure(test, measure)
+    words = f"{read.name.capitalize()}{f' [{read.unit}]' * bool(read.unit)}{', less is better' * (read.better < 0)}"
+    head = f"<tr class='measure'><th scope='rowgroup' colspan='{len(regions) + 1}'>{words}</th></tr>"
+    return head * (measure != RETURN) + "".join(
+        f"<tr><th scope='row'>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+        for name, *cells in zip(names, *columns, strict=True)
+        if any(cells)
+    )
+
+
+def cells_of_card(book: Book, test: str, a: str, b: str, region: str, measure: str, reach: float) -> list[str]:
+    """Fill a card's column for one region and measure."""
+    comparison, read = book.comparisons[test, a, b, region, measure], book.measure(test, measure)
+    decimals, kind = read.digits, verdict(comparison)
     symbol, words = VERDICTS[kind]
     value, low, high = comparison.difference
-    ours, theirs = (book.summaries[env, key, region].mean for key in (a, b))
-    relative = f" <small>({number(100 * value / theirs, 0, True)} %)</small>" if theirs > 0 else ""
+    ours, theirs = (float(book.values(test, key, region, measure).mean()) for key in (a, b))
+    share_of = f" <small>({number(100 * value / theirs, 0, True)} %)</small>" if theirs > 0 else ""
     interval = f"{number(low, decimals, True)} to {number(high, decimals, True)}" if math.isfinite(low) else MISSING
     seeds = f"{comparison.x_seeds} vs {comparison.y_seeds}"
-    planned = [book.seeds(env, key)[1] for key in (a, b)]
+    planned = [book.seeds(test, key)[1] for key in (a, b)]
     if planned != [comparison.x_seeds, comparison.y_seeds]:
         seeds += f" <span class='warn'>⚠ of {planned[0]} and {planned[1]} planned</span>"
-    words = f"{lead(comparison)}, too few seeds to tell" if kind == "few" else words
+    words = f"{comparison.lead}, too few seeds to tell" if kind == "few" else words
     return [
         f"<span class='verdict {kind}'>{symbol} {words}</span>",
-        book.source(number(value, decimals, True), env, a, b) + relative,
+        book.source(number(value, decimals, True), test, a, b) + share_of * (measure == RETURN),
         strip(comparison.difference, reach, kind),
         interval,
-        share(comparison.share),
+        share(comparison.share) if measure != "clean" else "",  # of laps that are clean or not, most are ties
         f"{number(ours, decimals)} vs {number(theirs, decimals)}",
         seeds,
     ]

@@ -8,8 +8,11 @@ from html import escape
 from typing import Any
 
 from sparc import stats
+from sparc.laps import JUDGED, MEASURES, Measure, races
 from sparc.report.text import attributes, digits
-from sparc.results import REFERENCE, Results, label
+from sparc.results import REFERENCE, Array, EnvResults, Results, env_of, label
+
+RETURN = "return"  # beside the measures of laps
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,21 @@ class Book:
         return members
 
     @cached_property
+    def parts(self) -> dict[str, EnvResults]:
+        """Give the results of every test: of each environment and, of races, of another physics."""
+        return self.results.parts
+
+    @cached_property
+    def races(self) -> list[str]:
+        """Give the tests that are judged by laps."""
+        return races(self.results)
+
+    @cached_property
+    def mapped(self) -> list[str]:
+        """Give the tests that the page has maps of: all but races of cars, which have a table."""
+        return [test for test, part in self.parts.items() if test not in self.races or part.space.size <= 2]
+
+    @cached_property
     def methods(self) -> dict[str, tuple[str, str]]:
         """Give method and variation of each label."""
         return self.results.methods
@@ -42,7 +60,7 @@ class Book:
     @cached_property
     def digits(self) -> dict[str, int]:
         """Give the decimals of each environment's returns."""
-        published = (self.manifest["reference"] or {"ood": {}})["ood"]
+        published = (self.manifest["reference"] or {}).get("ood", {})
         means = {env: [mean for mean, _ in values.values()] for env, values in published.items()}
         return {env: digits(part, means.get(env, ())) for env, part in self.results.envs.items()}
 
@@ -61,14 +79,32 @@ class Book:
         """Give the comparisons of the answer, the most wanted first."""
         return self.results.pairs
 
+    def judged(self, test: str) -> tuple[str, ...]:
+        """Give what verdicts on a test rest on."""
+        return JUDGED if test in self.races else (RETURN,)
+
+    def measure(self, test: str, name: str) -> Measure:
+        """Say how a measure of a test, or its return, is read."""
+        return MEASURES[name] if name != RETURN else Measure(RETURN, 1, 1.0, self.digits[env_of(test)])
+
+    def values(self, test: str, key: str, region: str, name: str) -> Array:
+        """Give a measure, or the return, of a label's seeds in a region as it is shown, (seeds, cells)."""
+        measure = None if name == RETURN else name
+        return self.measure(test, name).scale * self.parts[test].matrix(key, region, measure)
+
     @cached_property
-    def comparisons(self) -> dict[tuple[str, str, str, str], stats.Comparison]:
-        """Compare these pairs in each environment and region that has results of both."""
+    def comparisons(self) -> dict[tuple[str, str, str, str, str], stats.Comparison]:
+        """Compare these pairs in each test and region that has results of both, by what judges it and by return."""
         return {
-            (env, a, b, region): stats.compare(part.matrix(a, region), part.matrix(b, region))
-            for env, part in self.results.envs.items()
+            (test, a, b, region, name): stats.compare(
+                self.values(test, a, region, name),
+                self.values(test, b, region, name),
+                better=self.measure(test, name).better,
+            )
+            for test, part in self.parts.items()
             for a, b in self.pairs
             for region in part.regions
+            for name in dict.fromkeys((*self.judged(test), RETURN))
             if a in part.returns and b in part.returns
         }
 
@@ -104,27 +140,28 @@ class Book:
         """Say whether a label is no contender: it is told what the others must find out."""
         return self.methods[key][0] == REFERENCE
 
-    def cells(self, env: str, region: str) -> int:
+    def cells(self, test: str, region: str) -> int:
         """Count the contexts of a region."""
-        ind = self.results.envs[env].ind
+        ind = self.parts[test].ind
         return int((ind if region == "ind" else ~ind).sum())
 
-    def seeds(self, env: str, key: str) -> tuple[int, int]:
+    def seeds(self, test: str, key: str) -> tuple[int, int]:
         """Count the seeds with results, and those that were planned."""
-        return len(self.results.envs[env].returns.get(key, ())), len(self.results.members(env, key))
+        return len(self.parts[test].returns.get(key, ())), len(self.results.members(test, key))
 
-    def warning(self, env: str, key: str) -> str:
+    def warning(self, test: str, key: str) -> str:
         """Say that an average is over fewer seeds than planned, else nothing."""
-        done, planned = self.seeds(env, key)
+        done, planned = self.seeds(test, key)
         return f"{done} of {planned} seeds ⚠" if done < planned else ""
 
-    def gap(self, env: str, key: str) -> str:
+    def gap(self, test: str, key: str) -> str:
         """Say why there are no results."""
-        notes = dict.fromkeys(member["note"] or member["state"] for member in self.results.members(env, key))
+        notes = dict.fromkeys(member["note"] or member["state"] for member in self.results.members(test, key))
         return f"– no results: {'; '.join(notes) or 'not part of the suite'}"
 
-    def source(self, text: str, env: str, *labels: str) -> str:
-        """Link a number to the runs it comes from; without an environment, to those of all."""
+    def source(self, text: str, test: str, *labels: str) -> str:
+        """Link a number to the runs it comes from; without a test, to those of all."""
+        env = env_of(test)
         rows = (i for i, m in enumerate(self.members) if env in ("", m["env"]) and label_of(m) in labels)
         target = {"href": f"#run-{next(rows, 0)}", "data_from": {"env": env, "labels": list(labels)}}
         return f"<a{attributes(**target)}>{escape(text)}</a>"

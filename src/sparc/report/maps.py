@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sparc import stats
-from sparc.figures import COLOURS, DIFFERENCE_COLOURS, colour_scale, difference_scale
-from sparc.report.book import Book
+from sparc.figures import COLOURS, DIFFERENCE_COLOURS, LESS_COLOURS, colour_scale, difference_scale
+from sparc.laps import NOT_COMPLETED, mean_of, over_seeds
+from sparc.report.book import RETURN, Book
 from sparc.report.text import attributes, joined, number, percent
-from sparc.results import EnvResults
+from sparc.results import Array, EnvResults
 
+LAPS = {"completed_ratio": "lap time / built-in AI’s", "lap_time": "lap time [s]"}  # that are mapped before the return
 SHADES = 181  # of a colour table; page.js takes every 15th for its legends
 
 
@@ -22,7 +24,7 @@ def env_choice(book: Book) -> str:
     """Write a button per environment."""
     return "".join(
         f"<label><input type='radio' name='env'{attributes(value=env)}{' checked' * (not index)}>{escape(env)}</label>"
-        for index, env in enumerate(book.results.envs)
+        for index, env in enumerate(book.mapped)
     )
 
 
@@ -39,8 +41,8 @@ def data(book: Book) -> str:
     """Give all that page.js needs, as JSON that cannot end its script element."""
     values = {
         "names": book.names,
-        "colours": {"returns": shades(COLOURS), "difference": shades(DIFFERENCE_COLOURS)},
-        "envs": {env: env_data(book, env, part) for env, part in book.results.envs.items()},
+        "colours": {"more": shades(COLOURS), "less": shades(LESS_COLOURS), "difference": shades(DIFFERENCE_COLOURS)},
+        "envs": {test: env_data(book, test, book.parts[test]) for test in book.mapped},
     }
     return json.dumps(values, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
@@ -53,32 +55,24 @@ def shades(name: str) -> list[str]:
     return [to_hex(colour) for colour in colormaps[name](np.linspace(0, 1, SHADES))]
 
 
-def env_data(book: Book, env: str, part: EnvResults) -> dict[str, Any]:
-    """Give one environment's maps."""
-    decimals = book.digits[env]
-    found = {key: stats.cell_table(part.matrix(key)) for key in part.returns}
-    means = {key: mean for key, (mean, _) in found.items()}
-    scale = colour_scale(np.concatenate(list(means.values()))) if means else None
+def env_data(book: Book, test: str, part: EnvResults) -> dict[str, Any]:
+    """Give one test's maps."""
+    shown = {name: quantity(book, test, name, title) for name, title in LAPS.items()} if test in book.races else {}
     return {
         "features": part.space.names,
         "units": part.space.units,
-        "digits": decimals,
         "contexts": part.contexts.tolist(),
         "ind": part.ind.astype(int).tolist(),
         **plane(part),
-        "limits": [scale.low, scale.high] if scale else [0, 1],
-        "clipped": [scale.extend in ("min", "both"), scale.extend in ("max", "both")] if scale else [False, False],
-        "runs": {
-            key: {seed: rounded(values, decimals) for seed, values in seeds.items()}
-            for key, seeds in part.returns.items()
-        },
-        "means": {key: rounded(values, decimals) for key, values in means.items()},
-        "sems": {key: rounded(sem, decimals) for key, (_, sem) in found.items()},
-        "about": {key: about(book, env, key) for key in book.names},
-        "pairs": {
-            a: {b: pair(book, env, a, b, means[a] - means[b]) for b in means if b != a} for a in means
-        },
-    }  # fmt: skip
+        "gaps": {key: book.gap(test, key) for key in book.names if not book.seeds(test, key)[0]},
+        **({"reference": rounded(reference(part), 1)} if shown else {}),
+        "shown": shown | {RETURN: quantity(book, test, RETURN, RETURN)},
+    }
+
+
+def reference(part: EnvResults) -> Array:
+    """Give the built-in AI's lap in each context, which is the same for all runs, (M,)."""
+    return next((part.matrix(key, None, "reference")[0] for key in part.returns), np.full(len(part.contexts), np.nan))
 
 
 def rounded(values: ArrayLike, decimals: int) -> list[float | None]:
@@ -114,37 +108,71 @@ def box(column: np.ndarray, row: np.ndarray) -> list[int] | None:
     return [left, top, width, height] if width * height == len(column) else None
 
 
-def about(book: Book, env: str, key: str) -> dict[str, str]:
-    """Describe a method's map: its means, its seeds, or why there is none."""
-    done, _ = book.seeds(env, key)
-    if not done:
-        return {"text": "", "warning": "", "gap": book.gap(env, key)}
+def quantity(book: Book, test: str, name: str, title: str) -> dict[str, Any]:
+    """Give the maps of the return, or of a measure of completed laps; null where no seed completed one."""
+    part, read = book.parts[test], book.measure(test, name)
+    rows = {key: part.matrix(key, None, None if name == RETURN else name) for key in part.returns}
+    means = {key: over_seeds(matrix)[0] for key, matrix in rows.items()}
+    found = np.concatenate([mean[np.isfinite(mean)] for mean in means.values()] or [np.empty(0)])
+    scale = colour_scale(found) if len(found) else None
+    digits = min(read.digits, 3)
+    return {
+        "title": title,
+        "digits": digits,
+        "less": read.better < 0,
+        "limits": [scale.low, scale.high] if scale else [0, 1],
+        "clipped": [scale.extend in ("min", "both"), scale.extend in ("max", "both")] if scale else [False, False],
+        "runs": {
+            key: {seed: rounded(row, digits) for seed, row in zip(part.returns[key], matrix, strict=True)}
+            for key, matrix in rows.items()
+        },
+        "means": {key: rounded(mean, digits) for key, mean in means.items()},
+        "sems": {key: rounded(over_seeds(matrix)[1], digits) for key, matrix in rows.items()},
+        "about": {key: about(book, test, key, name, digits) for key in part.returns},
+        "pairs": {
+            a: {b: pair(book, test, a, b, name, means[a] - means[b]) for b in means if b != a} for a in means
+        },
+    }  # fmt: skip
+
+
+def about(book: Book, test: str, key: str, name: str, digits: int) -> dict[str, str]:
+    """Describe a method's map: its means and its seeds."""
+    part, done = book.parts[test], book.seeds(test, key)[0]
     means = [
-        f"{region.upper()} {number(book.summaries[env, key, region].mean, book.digits[env])}"
-        for region in book.results.envs[env].regions
+        part.matrix(key, region).mean() if name == RETURN else mean_of(part, key, region, name)[0]
+        for region in part.regions
     ]
-    warning = book.warning(env, key)
+    texts = [f"{region.upper()} {number(mean, digits)}" for region, mean in zip(part.regions, means, strict=True)]
+    warning = book.warning(test, key)
     seeds = [] if warning else [f"{done} seed{'s' * (done > 1)}"]
-    return {"text": " · ".join([*means, *seeds]), "warning": warning, "gap": ""}
+    return {"text": " · ".join([*texts, *seeds]), "warning": warning}
 
 
-def pair(book: Book, env: str, a: str, b: str, difference: np.ndarray) -> dict[str, Any]:
+def pair(book: Book, test: str, a: str, b: str, name: str, difference: Array) -> dict[str, Any]:
     """Describe the difference of two methods in words, and the end of its colour scale."""
-    part, decimals = book.results.envs[env], book.digits[env]
-    regions = part.regions
-    shares = {region: stats.share_of_cells(part.matrix(a, region), part.matrix(b, region)) for region in regions}
-    gaps = {
-        region: number(book.summaries[env, a, region].mean - book.summaries[env, b, region].mean, decimals, True)
-        for region in regions
-    }
+    part, read = book.parts[test], book.measure(test, name)
+    values = {region: [values_of(part, key, region, name) for key in (a, b)] for region in part.regions}
+    shares = {region: stats.share_of_cells(*(read.better * rows for rows in pair)) for region, pair in values.items()}
+    gaps = {region: number(x.mean() - y.mean(), min(read.digits, 3), True) for region, (x, y) in values.items()}
     better = joined(
-        [f"{percent(shares[region])} of {book.cells(env, region)} {region.upper()} cells" for region in regions]
+        [f"{percent(shares[region])} of {book.cells(test, region)} {region.upper()} cells" for region in part.regions]
     )
-    mean = joined([f"{gaps[region]} {region.upper()}" for region in regions])
-    seeds = [book.seeds(env, key)[0] for key in (a, b)]
-    marks = "".join(f" {book.names[key]}: {book.warning(env, key)}." for key in (a, b) if book.warning(env, key))
+    mean = joined([f"{gaps[region]} {region.upper()}" for region in part.regions])
+    seeds = [book.seeds(test, key)[0] for key in (a, b)]
+    marks = "".join(f" {book.names[key]}: {book.warning(test, key)}." for key in (a, b) if book.warning(test, key))
+    rule = " A lap that was not completed counts as twice the AI’s." if name != RETURN else ""
     text = (
         f"{book.names[a]} is better than {book.names[b]} in {better}; mean difference {mean}. "
-        f"Means over {seeds[0]} and {seeds[1]} seeds.{marks}"
+        f"Means over {seeds[0]} and {seeds[1]} seeds.{rule}{marks}"
     )
-    return {"text": text, "limit": difference_scale(difference, "").high}
+    finite = difference[np.isfinite(difference)]
+    return {"text": text, "limit": difference_scale(finite, "").high if len(finite) else 1.0}
+
+
+def values_of(part: EnvResults, key: str, region: str, name: str) -> Array:
+    """Give the return, or a measure of completed laps with those that were not counted as twice the AI's, (n, M)."""
+    rows = part.matrix(key, region, None if name == RETURN else name)
+    if name == RETURN:
+        return rows
+    twice = NOT_COMPLETED * (part.matrix(key, region, "reference") if name == "lap_time" else np.ones_like(rows))
+    return np.where(np.isfinite(rows), rows, twice)

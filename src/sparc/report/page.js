@@ -37,8 +37,9 @@
 
   // Maps
 
-  const state = { env: null, cell: null, label: null };
+  const state = { env: null, quantity: null, cell: null, label: null };
   const readout = find('#readout');
+  const current = () => data.envs[state.env].shown[state.quantity];
 
   function colour(table, value, low, high) {
     const share = high > low ? (value - low) / (high - low) : 0.5;
@@ -58,8 +59,15 @@
     });
     picture.style.aspectRatio = `${env.columns} / ${Math.max(env.rows, env.columns / 5)}`;
     values.forEach((value, cell) => {
-      const place = { x: env.column[cell], y: env.row[cell], width: 1, height: 1 };
-      picture.append(make('rect', { ...place, 'data-cell': cell, fill: colour(table, value, low, high) }));
+      const place = { x: env.column[cell], y: env.row[cell], width: 1, height: 1, 'data-cell': cell };
+      const fill = value === null ? { class: 'unfinished' } : { fill: colour(table, value, low, high) };
+      picture.append(make('rect', { ...place, ...fill }));
+    });
+    const runs = Object.values(current().runs[label] ?? {});
+    values.forEach((value, cell) => { // a small square where some of the seeds, but not all, have no value
+      if (value === null || runs.every((run) => run[cell] !== null)) return;
+      const place = { x: env.column[cell] + 0.28, y: env.row[cell] + 0.28, width: 0.44, height: 0.44 };
+      picture.append(make('rect', { ...place, class: 'partly' }));
     });
     if (env.box) {
       const [x, y, width, height] = env.box;
@@ -82,22 +90,26 @@
 
   function drawMaps() {
     const env = data.envs[state.env];
+    const shown = current();
+    const table = shown.less ? data.colours.less : data.colours.more;
     const maps = find('#map-panels');
     maps.replaceChildren();
     for (const [label, name] of Object.entries(data.names)) {
-      const about = env.about[label];
+      const about = shown.about[label] ?? { text: '' };
       const caption = make('figcaption', {}, make('b', {}, name), about.text);
       if (about.warning) caption.append(' ', make('span', { class: 'warn' }, about.warning));
-      const values = env.means[label];
+      const values = shown.means[label];
       const body = values && env.columns
-        ? axes(map(label, name, values, data.colours.returns, ...env.limits))
-        : [make('div', { class: 'none gap' }, values ? 'no plane to draw: see the picture' : about.gap)];
+        ? axes(map(label, name, values, table, ...shown.limits))
+        : [make('div', { class: 'none gap' }, values ? 'no plane to draw: see the picture' : env.gaps[label])];
       maps.append(make('figure', { class: 'map' }, caption, ...body));
     }
-    const [low, high] = env.limits.map((value) => number(value, env.digits));
-    find('#map-low').textContent = (env.clipped[0] ? '≤ ' : '') + low;
-    find('#map-high').textContent = (env.clipped[1] ? '≥ ' : '') + high;
-    find('#map-bar').style.background = gradient(data.colours.returns);
+    const [low, high] = shown.limits.map((value) => number(value, shown.digits));
+    find('#map-low').textContent = (shown.clipped[0] ? '≤ ' : '') + low;
+    find('#map-high').textContent = (shown.clipped[1] ? '≥ ' : '') + high;
+    find('#map-bar').style.background = gradient(table);
+    for (const text of all('#maps .quantity')) text.textContent = shown.title;
+    find('#map-laps').hidden = !shown.less;
     for (const picture of all('#map-static > *')) {
       picture.hidden = Boolean(env.columns) || picture.dataset.env !== state.env;
     }
@@ -105,28 +117,31 @@
   }
 
   function difference() {
-    const env = data.envs[state.env];
+    const { means } = current();
     const [first, second] = [find('#first').value, find('#second').value];
-    const [a, b] = [env.means[first], env.means[second]];
-    return { first, second, values: a && b ? a.map((value, cell) => value - b[cell]) : null };
+    const [a, b] = [means[first], means[second]];
+    const minus = (x, y) => (x === null || y === null ? null : x - y);
+    return { first, second, values: a && b ? a.map((value, cell) => minus(value, b[cell])) : null };
   }
 
   function drawDifference() {
     const env = data.envs[state.env];
+    const shown = current();
     const panel = find('#difference-panel');
     const { first, second, values } = difference();
-    const pair = env.pairs[first]?.[second];
+    const pair = shown.pairs[first]?.[second];
     const drawn = Boolean(values && pair && env.columns);
     panel.replaceChildren();
     find('#difference-legend').hidden = !drawn;
     find('#difference-text').textContent = first === second
       ? 'Choose two different methods.'
-      : pair ? pair.text : `No difference to show: ${[first, second].filter((label) => !env.means[label])
-        .map((label) => `${data.names[label]} ${env.about[label].gap}`).join('; ')}.`;
+      : pair ? pair.text : `No difference to show: ${[first, second].filter((label) => !shown.means[label])
+        .map((label) => `${data.names[label]} ${env.gaps[label]}`).join('; ')}.`;
     if (!drawn) return;
     const name = `${data.names[first]} − ${data.names[second]}`;
-    panel.append(...axes(map(null, name, values, data.colours.difference, -pair.limit, pair.limit)));
-    const end = number(pair.limit, env.digits);
+    const gains = values.map((value) => (value === null || !shown.less ? value : -value)); // green is better
+    panel.append(...axes(map(null, name, gains, data.colours.difference, -pair.limit, pair.limit)));
+    const end = number(pair.limit, shown.digits);
     find('#difference-low').textContent = `${data.names[second]} better, ≥ ${end}`;
     find('#difference-high').textContent = `${data.names[first]} better, ≥ ${end}`;
     find('#difference-bar').style.background = gradient(data.colours.difference);
@@ -143,6 +158,7 @@
 
   function select(cell, label) {
     const env = data.envs[state.env];
+    const shown = current();
     state.cell = cell;
     if (label) state.label = label;
     moveCursor();
@@ -153,19 +169,25 @@
     const region = env.ind[cell] ? 'in distribution (IND)' : 'out of distribution (OOD)';
     const head = make('p', {}, make('b', {}, context.join(', ')), ` · ${region}`);
     const { first, second, values } = difference();
+    if (env.reference) head.append(` · built-in AI ${number(env.reference[cell], 1)} s`);
     if (values && first !== second) {
-      const gap = number(values[cell], env.digits, true);
+      const gap = values[cell] === null ? 'not completed by both' : number(values[cell], shown.digits, true);
       head.append(` · ${data.names[first]} − ${data.names[second]}: `, make('b', { id: 'readout-difference' }, gap));
     }
     const rows = make('tbody');
+    const told = (value, digits) => (value === null ? 'not completed' : number(value, digits));
     for (const [other, name] of Object.entries(data.names)) {
-      if (!env.means[other]) continue;
-      const show = (value) => number(value, env.digits);
-      const seeds = Object.entries(env.runs[other]).map(([seed, returns]) => `${seed}: ${show(returns[cell])}`);
-      const sem = env.sems[other][cell];
-      const value = show(env.means[other][cell]) + (sem === null ? ` (n = ${seeds.length})` : ` ± ${show(sem)} s.e.m.`);
+      if (!shown.means[other]) continue;
+      const show = (value) => told(value, shown.digits);
+      const runs = Object.entries(shown.runs[other]);
+      const seeds = runs.map(([seed, found]) => `${seed}: ${show(found[cell])}`);
+      const [mean, sem] = [shown.means[other][cell], shown.sems[other][cell]];
+      const count = runs.filter(([, found]) => found[cell] !== null).length;
+      const spread = mean === null ? '' : sem === null ? ` (n = ${count})` : ` ± ${show(sem)} s.e.m.`;
+      const others = Object.entries(env.shown).filter(([key]) => key !== state.quantity)
+        .map(([, also]) => `${also.title}: ${told(also.means[other][cell], also.digits)}`);
       const here = { 'data-label': other, class: other === state.label ? 'here' : '' };
-      const texts = [value, `seed ${seeds.join(' · ')}`];
+      const texts = [show(mean) + spread, [...others, `seed ${seeds.join(' · ')}`].join('; ')];
       rows.append(make('tr', here, make('td', { class: 'left' }, name), ...texts.map((text) => make('td', {}, text))));
     }
     readout.replaceChildren(head, make('table', {}, rows));
@@ -202,11 +224,27 @@
   }
 
   function showEnv(env) {
-    Object.assign(state, { env, cell: null, label: null });
+    const quantities = Object.entries(data.envs[env].shown);
+    const kept = quantities.some(([key]) => key === state.quantity) ? state.quantity : quantities[0][0];
+    Object.assign(state, { env, quantity: kept, cell: null, label: null });
     readout.textContent = 'Point at a cell, tap it, or move with the arrow keys: context, value and spread appear here.';
     find('#difference-env').textContent = env;
+    const choices = quantities.map(([key, { title }]) => {
+      const input = make('input', { type: 'radio', name: 'quantity', value: key });
+      input.checked = key === kept;
+      return make('label', {}, input, title);
+    });
+    find('#quantity-choice').replaceChildren(make('legend', {}, 'Shown'), ...choices);
+    find('#quantity-choice').hidden = choices.length < 2;
     drawMaps();
     drawDifference();
+  }
+
+  function showQuantity(quantity) {
+    state.quantity = quantity;
+    drawMaps();
+    drawDifference();
+    if (state.cell !== null) select(state.cell);
   }
 
   // From a verdict to its map: the link itself goes there, and back is the browser's
@@ -221,6 +259,7 @@
   const chosen = find('#env-choice :checked');
   if (chosen) {
     find('#env-choice').addEventListener('change', (event) => showEnv(event.target.value));
+    find('#quantity-choice').addEventListener('change', (event) => showQuantity(event.target.value));
     for (const id of ['#first', '#second']) {
       find(id).addEventListener('change', () => { drawDifference(); if (state.cell !== null) select(state.cell); });
     }
@@ -234,10 +273,10 @@
     showEnv(chosen.value);
   }
 
-  // Runs: sorting, and the rows that a number comes from
+  // Tables of runs and of cars: sorting and searching
 
-  const table = find('#run-table');
   function sort(header) {
+    const sorted = header.closest('table');
     const column = [...header.parentNode.children].indexOf(header);
     const down = header.getAttribute('aria-sort') === 'ascending';
     const key = (row) => row.children[column].dataset.value ?? row.children[column].textContent;
@@ -247,13 +286,27 @@
       if (!x || !y) return (x ? 0 : 1) - (y ? 0 : 1); // what is not there comes last, either way
       return sign * (Number.isNaN(Number(x)) || Number.isNaN(Number(y)) ? x.localeCompare(y) : x - y);
     };
-    all('th', table).forEach((other) => other.removeAttribute('aria-sort'));
+    all('thead th', sorted).forEach((other) => other.removeAttribute('aria-sort'));
     header.setAttribute('aria-sort', down ? 'descending' : 'ascending');
-    const body = find('tbody', table);
+    const body = find('tbody', sorted);
     body.append(...[...body.rows].sort(compare));
   }
-  all('th button', table).forEach((button) => button.addEventListener('click', () => sort(button.closest('th'))));
+  all('th button').forEach((button) => button.addEventListener('click', () => sort(button.closest('th'))));
 
+  for (const field of all('input[type="search"]')) {
+    const rows = all(`#${field.dataset.table} tbody tr`);
+    field.addEventListener('input', () => {
+      const words = field.value.toLowerCase().split(/\s+/);
+      const texts = (row) => [...row.children].slice(0, 2).map((cell) => cell.textContent).join(' ').toLowerCase();
+      for (const row of rows) row.hidden = !words.every((word) => texts(row).includes(word));
+      const left = rows.filter((row) => !row.hidden).length;
+      find(`#${field.dataset.table}-count`).textContent = `${left} of ${rows.length} cars`;
+    });
+  }
+
+  // The rows that a number comes from
+
+  const table = find('#run-table');
   let origin = null;
   function clear() {
     all('tr.from', table).forEach((row) => row.classList.remove('from'));

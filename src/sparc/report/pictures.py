@@ -11,12 +11,38 @@ from sparc.report.book import Book
 from sparc.report.text import attributes
 from sparc.results import TOLD
 
+LAPS_MAPPED = (
+    "Of the seeds that completed the lap, bright is fast; black where no seed completed it, a small black square where "
+    "not all did (the paper blackens both). Trained inside the dashed box."
+)
 # name, or its beginning where there is one per environment: (heading, what to look at, what it does not show)
 CAPTIONS = {
     "summary": (
         "All environments at a glance",
         "Mean return of each method with its s.e.m., a dot per seed; look for methods further apart than their seeds.",
         "where in the contexts a method wins; that is in the maps.",
+    ),
+    "laps": (
+        "How fast against how many",
+        "The share of completed and of clean laps over the ratio to the built-in AI’s lap, which counts a lap that was "
+        "not completed as 2; the nearer to the upper left corner, the better. Bars are ± s.e.m., small dots the seeds.",
+        "which cars or settings fail; and a lap that is not completed moves a mark in both directions.",
+    ),
+    "physics": (
+        "A physics that no policy was trained in",
+        "From the open mark, in the physics of training, to the full one, in the other physics; the shorter the arrow, "
+        "the less the change matters. The built-in AI’s laps are of the same physics as the lap.",
+        "the spread over seeds; that is in the table of changes.",
+    ),
+    "lap-time": (
+        "Lap time in each context",
+        LAPS_MAPPED,
+        "the spread over seeds.",
+    ),
+    "ratio": (
+        "Lap time / built-in AI’s in each context",
+        LAPS_MAPPED,
+        "the spread over seeds.",
     ),
     "curves": (
         "Learning curves",
@@ -51,7 +77,8 @@ CAPTIONS = {
         "the spread over seeds: a coloured cell alone is no proof.",
     ),
 }
-IN_MAPS = ("heatmaps", "difference")  # drawn by the page itself; these are for readers without JavaScript
+# drawn by the page itself; these are for readers without JavaScript
+IN_MAPS = ("lap-times", "ratios", "heatmaps", "difference")
 TYPES = {"svg": "image/svg+xml", "png": "image/png"}
 
 

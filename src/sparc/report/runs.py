@@ -5,14 +5,13 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from sparc.report.book import Book, label_of
+from sparc.contexts import Finite
+from sparc.laps import JUDGED
+from sparc.report.book import RETURN, Book, label_of
 from sparc.report.tables import budget
 from sparc.report.text import REGIONS, attributes, count, duration, fraction, joined, listed, number, plural, ranges
 
-COLUMNS = {  # heading: whether it holds words
-    "Environment": True, "Method": True, "Seed": False, "State": True, "Updates": False, "Checkpoint": False,
-    "OOD mean": False, "IND mean": False, "Training": False,
-}  # fmt: skip
+WORDS = ("Environment", "Method", "State")  # the columns that hold words
 
 
 def head(book: Book) -> str:
@@ -74,8 +73,8 @@ def gaps(book: Book) -> str:
 def runs(book: Book) -> str:
     """List every run, with all that is needed to find it and make it again."""
     heads = "".join(
-        f"<th scope='col'{' class=left' * words}><button type='button'>{name}</button></th>"
-        for name, words in COLUMNS.items()
+        f"<th scope='col'{' class=left' * (name in WORDS)}><button type='button'>{name}</button></th>"
+        for name in columns(book)
     )
     rows = "".join(run_row(book, index, member) for index, member in enumerate(book.members))
     return (
@@ -89,14 +88,20 @@ def runs(book: Book) -> str:
     )
 
 
+def columns(book: Book) -> list[str]:
+    """Name what is told of every run; its means are those of what it is judged by."""
+    return ["Environment", "Method", "Seed", "State", "Updates", "Checkpoint", *map(" ".join, means(book)), "Training"]
+
+
+def means(book: Book) -> list[tuple[str, str]]:
+    """Name the means of a run by region and measure: of races, if there is nothing else, of laps."""
+    laps = all(env in book.races for env in book.results.envs)
+    return [(region.upper(), name) for region in REGIONS for name in (JUDGED if laps else ("mean",))]
+
+
 def run_row(book: Book, index: int, member: dict[str, Any]) -> str:
     """Write one run."""
     env, key = member["env"], label_of(member)
-    part = book.results.envs[env]
-    returns = part.returns.get(key, {}).get(member["seed"])
-    means = dict.fromkeys(REGIONS)
-    if returns is not None:
-        means |= {region: float(returns[part.ind == (region == "ind")].mean()) for region in part.regions}
     done = member["state"] == "done"
     state = "✓ done" if done else f"✗ {member['state']}{': ' * bool(member['note'])}{member['note']}"
     values: list[tuple[str, Any]] = [  # as shown, and to sort by
@@ -106,14 +111,13 @@ def run_row(book: Book, index: int, member: dict[str, Any]) -> str:
         (state, state),
         (number(member["updates"]), member["updates"]),
         (number(member["checkpoint"]), member["checkpoint"]),
-        *((number(mean, book.digits[env]), mean) for mean in means.values()),
+        *(mean_of_run(book, member, region.lower(), name) for region, name in means(book)),
         (duration(member["train_seconds"]), member["train_seconds"]),
     ]
-    cells = "".join(
-        f"<td{' class=left' * words}{attributes(data_name=name, data_value='' if value is None else str(value))}>"
-        f"{escape(text)}</td>"
-        for (text, value), (name, words) in zip(values, COLUMNS.items(), strict=True)
-    )
+    cells = ""
+    for (text, value), name in zip(values, columns(book), strict=True):
+        key_of = attributes(data_name=name, data_value="" if value is None else str(value))
+        cells += f"<td{' class=left' * (name in WORDS)}{key_of}>{escape(text)}</td>"
     lines = [f"folder: {member['run']}"] + [
         line
         for name in ("versions", "machine", "config")
@@ -122,6 +126,16 @@ def run_row(book: Book, index: int, member: dict[str, Any]) -> str:
     more = f"<details><summary>show</summary><pre>{escape(chr(10).join(lines))}</pre></details>"
     marks = attributes(id=f"run-{index}", data_env=env, data_label=key) + " class='gap'" * (not done)
     return f"<tr{marks}>{cells}<td class='left'>{more}</td></tr>"
+
+
+def mean_of_run(book: Book, member: dict[str, Any], region: str, name: str) -> tuple[str, float | None]:
+    """Give a run's mean over the cells of a region, as text and as a number."""
+    env, key, seed = member["env"], label_of(member), member["seed"]
+    part, measure = book.parts[env], RETURN if name == "mean" else name
+    if seed not in part.returns.get(key, {}) or region not in part.regions:
+        return number(None), None
+    mean = float(book.values(env, key, region, measure)[list(part.returns[key]).index(seed)].mean())
+    return number(mean, book.measure(env, measure).digits), mean
 
 
 def commands(book: Book) -> str:
@@ -134,6 +148,10 @@ def regions(book: Book) -> str:
     lines = []
     for env, part in book.results.envs.items():
         space = part.space
+        if isinstance(space.train, Finite):
+            trained, others = int(part.ind.sum()), int((~part.ind).sum())
+            lines.append(f"<li>{escape(env)}: {trained} of a finite set to train on, {others} others to test on</li>")
+            continue
         features = [
             f"{name} from {space.train.low[i]:g} to {space.train.high[i]:g}{f' {unit}' * bool(unit)} "
             f"(tested from {space.test.low[i]:g} to {space.test.high[i]:g})"

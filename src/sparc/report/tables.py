@@ -8,7 +8,7 @@ from html import escape
 
 from sparc import stats
 from sparc.report.answer import pair_name
-from sparc.report.book import Book
+from sparc.report.book import RETURN, Book
 from sparc.report.text import MISSING, REGIONS, attributes, count, joined, number
 from sparc.results import Array
 
@@ -16,8 +16,8 @@ STAR = "★ "
 EMPTY = f"<td class='edge gap'>{MISSING}</td>"
 
 
-def numbers(book: Book) -> str:
-    """Write all tables of numbers."""
+def returns(book: Book) -> str:
+    """Write all tables of returns."""
     return means(book, "ood") + means(book, "ind") + middles(book) + aggregates(book) + probabilities(book)
 
 
@@ -160,7 +160,7 @@ def probabilities(book: Book) -> str:
     for a, b in book.pairs:
         cells, ours, theirs = "", list[Array](), list[Array]()
         for env, part in book.results.envs.items():
-            found = book.comparisons.get((env, a, b, "ood"))
+            found = book.comparisons.get((env, a, b, "ood", RETURN))
             if found is None:
                 cells += EMPTY
                 continue

@@ -80,6 +80,11 @@ def ranges(seeds: Iterable[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}, {b}" if b == a + 1 else f"{a}–{b}" for a, b in groups)
 
 
+def slug(text: str) -> str:
+    """Make the end of an id from a name."""
+    return "".join(letter if letter.isalnum() else "-" for letter in text)
+
+
 def joined(words: Sequence[str]) -> str:
     """Join words as a sentence does: a, b and c."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

@@ -1,7 +1,7 @@
 """Suites: methods × environments × seeds × variations as a short YAML file; each member is an ordinary run directory.
 
 runs/<suite>/suite.yaml                             the plan: what was asked for so far
-runs/<suite>/<env>/<method>[-<variation>]/seed<k>   the members
+runs/<suite>/<env>/<method>[-<variation>]/seed<k>   the members; those of a suite that tests another's are in its folder
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sparc.config import checked as checked_value
 from sparc.envs import get_env
 from sparc.errors import UserError, nearest
 from sparc.methods import check_method
+from sparc.results import env_of
 from sparc.runs import replace
 
 PROVIDED = Path(__file__).parent
@@ -35,13 +36,15 @@ class Member:
 
     config: Config
     variation: str
+    runs: str = ""  # the suite that it is shared with
 
     @property
     def path(self) -> Path:
-        """Where it lies below the suite's folder."""
+        """Where it lies, from the suite's folder."""
         config = self.config
         name = f"{config.method}-{self.variation}" if self.variation else config.method
-        return Path(config.env.split(":")[-1]) / name / f"seed{config.seed}"
+        home = Path("..", self.runs) if self.runs else Path()
+        return home / config.env.split(":")[-1] / name / f"seed{config.seed}"
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,9 @@ class Suite:
     variations: dict[str, dict[str, Any]] = field(default_factory=dict)  # name → fields
     grid: int = 21
     episodes: int = 1
-    reference: dict[str, Any] | None = None  # published values: title, updates, ood: {env: {method: [mean, s.e.m.]}}
+    physics: list[str] = field(default_factory=list)  # races: tested in these as well, besides that of training
+    runs: str = ""  # a suite whose runs, in the folder beside this one's, are this one's too
+    reference: dict[str, Any] | None = None  # published values, see check_reference
 
     def members(self) -> list[Member]:
         """Give all members, environment by environment."""
@@ -80,7 +85,7 @@ class Suite:
             chunk = make_config(values | {"method": "sparc"}, self.preset).chunk
             second = max(round(self.updates * SECOND_PHASE / chunk), 1) * chunk
             values |= {"expert_updates": self.updates, "updates": self.updates + second}
-        return Member(make_config(values, self.preset), variation)
+        return Member(make_config(values, self.preset), variation, self.runs)
 
     def scaled(self, **values: Any) -> Suite:
         """Replace the fields that are given."""
@@ -113,8 +118,9 @@ class Suite:
 
 FIELDS = {field.name: field for field in dataclasses.fields(Suite)}
 LISTS = ("methods", "envs", "seeds")
-TEXTS = ("name", "title", "about", "preset")
-EXPERIMENT = ("preset", "config", "variations", "grid", "episodes")  # what the members of one folder have in common
+TEXTS = ("name", "title", "about", "preset", "runs")
+# what the members of one folder have in common
+EXPERIMENT = ("preset", "config", "variations", "grid", "episodes", "physics", "runs")
 
 
 def provided() -> dict[str, Suite]:
@@ -188,24 +194,53 @@ def checked(suite: Suite) -> Suite:
         value = getattr(suite, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < low:
             raise UserError(f"{name} must be a whole number of at least {low}, not {value!r}.")
+    check_physics(suite)
     check_reference(suite.reference)
     suite.members()  # every config checks itself
     return suite
 
 
+def check_physics(suite: Suite) -> None:
+    """Refuse another physics than races have, before anything is trained."""
+    if not isinstance(suite.physics, list):
+        raise UserError(f"physics must be a list, not {suite.physics!r}.")
+    if not suite.physics:
+        return
+    from sparc.envs.racing import RACES
+    from sparc.envs.racing.tasks import PHYSICS
+
+    others = PHYSICS[1:]  # the first is that of training
+    for name in suite.physics:
+        if name not in others:
+            raise UserError(f"physics can name {', '.join(others)}, not {name!r}.{nearest(str(name), others)}")
+    for env in suite.envs:
+        if get_env(env).id not in RACES:
+            raise UserError(f"physics goes with races, and {env} is none.")
+
+
 def check_reference(reference: Any) -> None:
-    """Refuse published values that the report could not show."""
+    """Refuse published values that the report could not show: of returns out of distribution, or of laps.
+
+    title, updates; note, of what they can tell; ood: environment → method → [mean, s.e.m.]; laps: environment, or
+    "environment, updated physics" → region → method → measure → [mean, s.e.m.] or [mean], shares in percent.
+    """
     if reference is None:
         return
     try:
         int(reference["updates"]), str(reference["title"])
-        for env, means in reference["ood"].items():
-            get_env(str(env))
-            for label, (mean, sem) in means.items():
-                check_method(str(label).split()[0]), float(mean), float(sem)
+        returns = list(reference.get("ood", {}).items())
+        laps = [(test, of) for test, regions in reference.get("laps", {}).items() for of in regions.values()]
+        for test, methods in [*returns, *laps]:
+            get_env(env_of(str(test)))
+            for label in methods:
+                check_method(str(label).split()[0])
+        for mean, sem in (pair for _, methods in returns for pair in methods.values()):
+            float(mean), float(sem)
+        for numbers in (found for _, methods in laps for measures in methods.values() for found in measures.values()):
+            [float(number) for number in numbers[:2]]
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UserError(
-            "reference must hold title, updates and ood: {environment: {method: [mean, s.e.m.]}}."
+            "reference must hold title, updates and ood: {environment: {method: [mean, s.e.m.]}}, or laps for races."
         ) from None
 
 
@@ -232,6 +267,8 @@ def enrol(name: str, folder: Path, **given: Any) -> Suite:
     known = written or (PROVIDED / f"{name}.yaml").exists() or not (folder / PLAN).is_file()
     suite = find_suite(name) if known else planned(name, folder)  # a user's suite by the name of its folder
     given = {key: value for key, value in given.items() if value is not None}
+    if suite.runs:
+        suite = as_long(suite, folder.parent / suite.runs / PLAN, given.get("updates"))
     if written:
         given = {key: getattr(suite, key) for key in ("updates", *LISTS)} | given
     wanted = suite.scaled(**given)  # refuses what is wrong before a folder is made
@@ -255,6 +292,17 @@ def enrol(name: str, folder: Path, **given: Any) -> Suite:
         wanted = suite.scaled(**(given | {"updates": updates}))
         wanted.joined(plan, suite).write(folder)
         return wanted
+
+
+def as_long(suite: Suite, plan: Path, updates: int | None) -> Suite:
+    """Give a suite that shares another's runs their number of updates; refuse one that would train them on."""
+    if not plan.is_file():
+        find_suite(suite.runs)  # says if there is none of that name
+        return suite
+    shared = read_suite(plan).updates
+    if updates not in (None, shared):
+        raise UserError(f"The runs in {plan.parent} have {shared} updates, not {updates}: leave --updates out.")
+    return dataclasses.replace(suite, updates=shared)
 
 
 def cost(config: Config) -> float:
