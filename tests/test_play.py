@@ -383,7 +383,7 @@ def test_a_context_in_words() -> None:
     space = sparc.make_env(CHEETAH).get_wrapper_attr("context_space")
     np.testing.assert_array_equal(parse_context(" z = -5 ", space, CHEETAH), [0.0, -5.0])
     np.testing.assert_array_equal(parse_context("", space, CHEETAH), space.centre)
-    assert describe(np.array([-2.5, 5.0]), space) == "x = −2.5 N, z = 5 N"
+    assert describe(np.array([-2.5, 5.0]), space, "WindHopper-v5") == "x = −2.5 N, z = 5 N"
     cars = np.array([[1.0], [2.0], [9.0]])
     assert middle(ContextSpace(("car",), ("",), Finite(cars), Finite(cars))).tolist() == [2.0]
 

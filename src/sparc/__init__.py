@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from sparc.contexts import ContextSpace
-from sparc.envs import boat, make_env, make_vector_env, register_env, wind
+from sparc.envs import boat, make_env, make_vector_env, racing, register_env, wind
 from sparc.errors import RunFailure, SparcError, UserError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _LAZY = {"evaluate": "evaluation", "load": "loading", "resume": "training", "tra
 
 boat.register()
 wind.register()
+racing.register()
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,10 @@ EXAMPLES = {
     "  sparc train oracle WindWalker2d-v5 --config my.yaml --env-options change_probability=0.01\n"
     "  sparc train sparc my_file:MyEnv-v0          (an environment registered in ./my_file.py)",
     "resume": "  sparc resume runs/WindHalfCheetah-v5/sparc/seed0-…\n  sparc resume RUN --updates 500000",
-    "evaluate": "  sparc evaluate RUN\n  sparc evaluate RUN --grid 11 --episodes 3 --checkpoint last",
+    "evaluate": "  sparc evaluate RUN\n  sparc evaluate RUN --grid 11 --episodes 3 --checkpoint last\n"
+    "  sparc evaluate RUN --physics updated         (racing)",
+    "replay": "  sparc replay RUN\n  sparc replay RUN --cars rally-07 kart-03 --out laps.html",
+    "references": "  sparc references RaceCars-forza-v0\n  sparc references RacePowerMass-forza-v0 --physics updated",
     "play": "  sparc play RUN --context x=2.5,z=-5\n"
     "  sparc play RUN --context x=-4,z=5 --video out.mp4 out.gif\n"
     "  sparc play RUN --compare RUN2 RUN3 --context x=4 --steps 200 --video side-by-side.mp4",
@@ -107,15 +110,33 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     evaluate.add_argument("--grid", default="21", help="contexts per feature (default 21: 441 cells for two features)")
     evaluate.add_argument("--episodes", default="1", help="episodes per context (default 1)")
     evaluate.add_argument("--checkpoint", default="best", help="best, last or a number of updates (default best)")
+    evaluate.add_argument("--physics", help="racing: `updated`, which no policy was trained in (default standard)")
     evaluate.add_argument(
         "--adaptation", action="store_true", help="also switch the context in mid-episode and map ψ(c) and φ(h)"
     )
+
+    references = command("references", "racing: let the built-in AI drive the laps that policies are compared with")
+    references.add_argument("env", help="a race, see `sparc envs`")
+    references.add_argument("--grid", default="21", help="power & mass: settings per feature (default 21)")
+    references.add_argument("--physics", default="standard", help="standard or updated (default standard)")
+
+    replay = command("replay", "racing: a page to watch a run's laps beside the built-in AI's")
+    replay.add_argument("run", type=Path, help="a run directory of a race")
+    replay.add_argument(
+        "--cars", nargs="+", default=[], metavar="NAME", help="cars of the catalogue (default a choice)"
+    )
+    replay.add_argument("--count", default="24", help="how many cars, where none are named (default 24)")
+    replay.add_argument("--checkpoint", default="best", help="best, last or a number of updates (default best)")
+    replay.add_argument("--physics", default="standard", help="standard or updated (default standard)")
+    replay.add_argument("--out", type=Path, metavar="PAGE.html", help="(default RUN/replays/<checkpoint>.html)")
 
     play = command("play", "show an episode in a context of your choice, as a video")
     play.add_argument("run", type=Path, help="a run directory")
     play.add_argument(
         "--context", metavar="x=2.5,z=-5", help="features that are not named are those of the training region's middle"
     )
+    play.add_argument("--car", metavar="NAME", help="in races of car models: a car of the catalogue, e.g. rally-07")
+    play.add_argument("--tyre", metavar="NAME", help="its compound, e.g. racing-soft (default the one it is tested on)")
     play.add_argument(
         "--video", nargs="+", action="extend", type=Path, default=[], metavar="PATH",
         help="names that end in .mp4 or .gif (default RUN/videos/<checkpoint>-<context>.mp4)",
@@ -232,6 +253,8 @@ RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "train": commands.train,
     "resume": commands.resume,
     "evaluate": commands.evaluate,
+    "replay": commands.replay,
+    "references": commands.references,
     "play": commands.play,
     "suite list": commands.suite_list,
     "suite run": commands.suite_run,

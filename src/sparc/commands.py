@@ -71,7 +71,8 @@ def evaluate(parsed: argparse.Namespace) -> int:
     run.lock(run.evaluating)
     try:
         with step_bar(f"{run.config.method} on {run.config.env}") as progress:
-            evaluation, stem = evaluate_run(run, grid, episodes, parsed.checkpoint, while_wanted(progress))
+            which = parsed.checkpoint, while_wanted(progress), parsed.physics
+            evaluation, stem = evaluate_run(run, grid, episodes, *which)
         number, note = int(stem.name.split("-")[0]), ""
         if parsed.adaptation:
             with step_bar("switching contexts in mid-episode") as progress:
@@ -82,6 +83,51 @@ def evaluate(parsed: argparse.Namespace) -> int:
         print(f"note: no trace of a switch: {note}", file=sys.stderr)
     summary_table({run.config.method: evaluation}, f"{run.config.env}, checkpoint {number}")
     print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {stem.parent / 'heatmap.png'}")
+    return 0
+
+
+def references(parsed: argparse.Namespace) -> int:
+    """`sparc references`."""
+    import numpy as np
+
+    from sparc.contexts import Finite
+    from sparc.display import step_bar
+    from sparc.envs import get_env
+    from sparc.envs.racing import RACES
+    from sparc.envs.racing.reference import find_references, store_path
+    from sparc.stopping import while_wanted
+
+    entry = get_env(parsed.env)
+    if entry.id not in RACES:
+        raise UserError(f"{entry.id} is no race: there is no AI's lap to compare with. Races are {', '.join(RACES)}.")
+    (track, task), space = RACES[entry.id], entry.context_space
+    contexts = space.test.values if isinstance(space.test, Finite) else space.grid(whole("--grid", parsed.grid, low=2))
+    cars = [task.describe(context, parsed.physics) for context in contexts]
+    with step_bar(f"the built-in AI on {track.name}", "laps") as progress:
+        laps = find_references(track, cars, while_wanted(progress))
+    times = np.array([lap.time for lap in laps])
+    done = np.isfinite(times)
+    low, middle, high = np.percentile(times[done], [0, 50, 100]) if done.any() else (np.nan, np.nan, np.nan)
+    print(f"{done.sum():,} of {len(laps):,} laps on {track.name}: {low:.1f} to {high:.1f} s, median {middle:.1f} s")
+    for context in contexts[~done]:
+        print(f"no lap: {task.label(context)}")
+    print(f"kept in: {store_path()}")
+    return 0
+
+
+def replay(parsed: argparse.Namespace) -> int:
+    """`sparc replay`."""
+    count = whole("--count", parsed.count)
+
+    from sparc.display import step_bar
+    from sparc.race_replay import replay_run
+    from sparc.runs import Run
+    from sparc.stopping import while_wanted
+
+    with step_bar(f"racing {parsed.run.name}", "cars") as progress:
+        how = parsed.checkpoint, count, parsed.cars, parsed.physics, parsed.out, while_wanted(progress)
+        path = replay_run(Run.open(parsed.run), *how)
+    print(f"page: {path}")
     return 0
 
 
@@ -99,7 +145,7 @@ def play(parsed: argparse.Namespace) -> int:
         from sparc.play import play, report
 
         runs = parsed.run, parsed.context, parsed.video, parsed.compare, parsed.checkpoint
-        played = play(*runs, seed, steps, fps, width, progress)
+        played = play(*runs, seed, steps, fps, width, progress, parsed.car, parsed.tyre)
     print(report(played))
     return 0
 

@@ -102,8 +102,8 @@ class Config:
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 
-# What differs from the defaults. `light` is for small problems such as DriftingBoat, `racing` for TORCS on a core or two;
-# `gran-turismo` is the paper's own.
+# What differs from the defaults. `light` is for small problems such as DriftingBoat, `racing` for TORCS on one or two
+# cores; `gran-turismo` is the paper's own.
 PRESETS: dict[str, dict[str, Any]] = {
     "mujoco": {},
     "gran-turismo": {

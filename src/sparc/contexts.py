@@ -140,6 +140,13 @@ class ContextSpace:
         half = (self.train.high - self.train.low) / 2
         return _frozen([self.centre, self.centre + alternating * half, self.train.high])
 
+    def as_tested(self) -> ContextSpace:
+        """Give the space of what is tested alone, for results, which show no more."""
+        if self.tested is None:
+            return self
+        trained = Finite(self.tested[self.is_train(self.tested)])
+        return ContextSpace(self.names, self.units, trained, Finite(self.tested), trained.values[:1])
+
     def to_dict(self) -> dict[str, Any]:
         """Give plain values for JSON; `from_dict` reads them."""
         regions = {"train": self.train, "test": self.test}
@@ -149,10 +156,7 @@ class ContextSpace:
             else {"low": region.low.tolist(), "high": region.high.tolist()}
             for name, region in regions.items()
         }
-        chosen = {"settings": self.settings.tolist()}
-        if self.tested is not None:
-            chosen["tested"] = self.tested.tolist()
-        return {"names": list(self.names), "units": list(self.units), **values, **chosen}
+        return {"names": list(self.names), "units": list(self.units), **values, "settings": self.settings.tolist()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ContextSpace:
@@ -161,8 +165,7 @@ class ContextSpace:
             Finite(part["values"]) if "values" in part else Box(part["low"], part["high"])
             for part in (values["train"], values["test"])
         )
-        tested = values.get("tested")
-        return cls(tuple(values["names"]), tuple(values["units"]), train, test, _frozen(values["settings"]), tested)
+        return cls(tuple(values["names"]), tuple(values["units"]), train, test, _frozen(values["settings"]))
 
     @property
     def size(self) -> int:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparc import checkpoint
+from sparc.contexts import Finite
 from sparc.envs import EnvEntry
 from sparc.figures import axis_label
 from sparc.methods import METHODS
@@ -130,9 +131,25 @@ def summary_table(evaluations: Mapping[str, Evaluation], title: str, scores: Map
             cells += [f"{short(part['mean'])} ± {short(part['std'])}", short(part["min"])] if part else ["–", "–"]
         table.add_row(name, *cells, *([scores[name]] if scores else []))
     Console().print(table)
+    if measured := {name: evaluation for name, evaluation in evaluations.items() if evaluation.measures}:
+        measure_table(measured)
     counts = {region: part["contexts"] for region, part in next(iter(evaluations.values())).summary().items()}
     spread = " and ".join(f"{count} {region.upper()}" for region, count in counts.items())
     print(f"mean ± standard deviation over {spread} contexts")
+
+
+def measure_table(evaluations: Mapping[str, Evaluation]) -> None:
+    """Print the mean of every measure, IND and OOD apart."""
+    table = Table()
+    table.add_column("measure", no_wrap=True)
+    for name in evaluations:
+        table.add_column(f"{name} IND", justify="right")
+        table.add_column("OOD", justify="right")
+    summaries = [evaluation.summary() for evaluation in evaluations.values()]
+    for measure in next(iter(evaluations.values())).measures:
+        means = [summary.get(region, {}).get(measure) for summary in summaries for region in ("ind", "ood")]
+        table.add_row(measure.replace("_", " "), *("–" if mean is None else f"{mean:.4g}" for mean in means))
+    Console().print(table)
 
 
 def short(value: float) -> str:
@@ -147,6 +164,10 @@ def environment_table(entries: Mapping[str, EnvEntry]) -> None:
         table.add_column(column, no_wrap=column != "what it is")
     for entry in entries.values():
         space = entry.context_space
+        if isinstance(space.train, Finite) and isinstance(space.test, Finite):
+            counts = [f"{len(region.values):,} of them" for region in (space.train, space.test)]
+            table.add_row(entry.id, f"{space.size} features", *counts, entry.summary)
+            continue
         for i in range(space.size):
             ranges = [f"{region.low[i]:g} … {region.high[i]:g}" for region in (space.train, space.test)]
             table.add_row("" if i else entry.id, axis_label(space, i), *ranges, "" if i else entry.summary)

@@ -38,10 +38,17 @@ class Evaluation:
     measures: dict[str, np.ndarray] = field(default_factory=dict)  # (R,) each; NaN: none
     labels: tuple[str, ...] = ()  # of the rows, where the environment names its contexts
 
-    def cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Average over episodes: the distinct contexts (M, C), whether each is IND, their mean returns (M,)."""
+    def cells(self, values: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Average over episodes: the distinct contexts (M, C), whether each is IND, their mean returns or values (M,).
+
+        Episodes without a value count for nothing; a context of nothing else has none.
+        """
+        values = self.returns if values is None else values
         _, first, inverse = np.unique(self.contexts, axis=0, return_index=True, return_inverse=True)
-        means = np.bincount(inverse, weights=self.returns) / np.bincount(inverse)
+        there = np.isfinite(values)
+        counts = np.bincount(inverse, weights=there)
+        with np.errstate(invalid="ignore"):
+            means = np.bincount(inverse, weights=np.where(there, values, 0.0)) / counts
         order = np.argsort(first)
         return self.contexts[first[order]], self.ind[first[order]], means[order]
 
@@ -96,21 +103,20 @@ class Evaluation:
             header, *rows = csv.reader(file)
         if "region" not in header or not rows or {len(row) for row in rows} != {len(header)}:
             raise ValueError("a line is cut short")
-        columns = dict(zip(header, np.array(rows).T, strict=True))
-        labels = tuple(columns.pop("label", np.zeros(0, str)).tolist())
-        fixed = list(columns).index("region")
-        names, measures = list(columns)[:fixed], list(columns)[fixed + len(FIXED) :]
-        region, episode, returns, lengths, terminated = (columns[name] for name in FIXED)
+        columns = np.array(rows).T
+        first, fixed = int(header[0] == "label"), header.index("region")  # by place: a feature may be called "length"
+        after = fixed + len(FIXED)
+        region, episode, returns, lengths, terminated = columns[fixed:after]
         return cls(
-            tuple(names),
-            np.stack([columns[name].astype(float) for name in names], axis=1),
+            tuple(header[first:fixed]),
+            columns[first:fixed].T.astype(float),
             region == "ind",
             episode.astype(int),
             returns.astype(float),
             lengths.astype(int),
             terminated == "1",
-            {name: columns[name].astype(float) for name in measures},
-            labels,
+            {name: values.astype(float) for name, values in zip(header[after:], columns[after:], strict=True)},
+            tuple(columns[0].tolist()) if first else (),
         )
 
     def write_json(self, path: Path, **about: Any) -> None:
@@ -142,7 +148,10 @@ def evaluate(
     """Run the policy without noise in every context, all of them side by side, on all cores unless told otherwise."""
     rows = contexts_of(env).check(contexts).repeat(check_count("episodes", episodes), axis=0)
     if isinstance(env, str):
-        options = {**get_env(env).test_options, **env_options}
+        entry = get_env(env)
+        options = {**entry.test_options, **env_options}
+        if entry.prepare:
+            entry.prepare(rows, options, progress)
         venv = make_vector_env(env, len(rows), threads=threads or usable_cores(), **options)
     else:
         venv = env
@@ -193,26 +202,31 @@ def contexts_of(env: str | ContextualVectorEnv) -> ContextSpace:
     return get_env(env).context_space if isinstance(env, str) else env.context_space
 
 
-def stem_of(run: Run, number: int, grid: int, episodes: int) -> Path:
+def stem_of(run: Run, number: int, grid: int, episodes: int, physics: str | None = None) -> Path:
     """Name the files of an evaluation."""
-    return run.evaluations / (f"{number}-grid{grid}" + (f"x{episodes}" if episodes > 1 else ""))
+    name = f"{number}-grid{grid}" + (f"x{episodes}" if episodes > 1 else "")
+    return run.evaluations / (name if physics is None else f"{name}-{physics}")
 
 
 def evaluate_run(
-    run: Run, grid: int, episodes: int, which: str, progress: ProgressCall | None
+    run: Run, grid: int, episodes: int, which: str, progress: ProgressCall | None, physics: str | None = None
 ) -> tuple[Evaluation, Path]:
-    """Evaluate a run's checkpoint on the grid; write rows, summary and picture; give the files' common stem."""
+    """Evaluate a run's checkpoint on the grid; write rows, summary and picture; give the files' common stem.
+
+    physics is for environments that have more than one, and then not the one that was trained in.
+    """
     from sparc.figures import heatmap
     from sparc.loading import load
 
     number = run.choose(which)
     env, space = run.config.env, get_env(run.config.env).context_space
     policy = load(run.path, number)
-    evaluation = evaluate(policy, env, space.grid(grid), episodes, progress=progress, **run.config.env_options)
-    stem = stem_of(run, number, grid, episodes)
+    options = run.config.env_options | ({} if physics is None else {"physics": physics})
+    evaluation = evaluate(policy, env, space.grid(grid), episodes, progress=progress, **options)
+    stem = stem_of(run, number, grid, episodes, physics)
     run.evaluations.mkdir(exist_ok=True)
     about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number,
-             "grid": grid, "episodes": episodes, "reads": policy.reads}  # fmt: skip
+             "grid": grid, "episodes": episodes, "reads": policy.reads, "options": options}  # fmt: skip
     evaluation.write_csv(stem.with_suffix(".csv"))
     heatmap({f"{run.config.method}, {env}, {number:,} updates": evaluation}, space, run.evaluations / "heatmap.png")
     evaluation.write_json(stem.with_suffix(".json"), **about)  # last: where it is, the rest is whole

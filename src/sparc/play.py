@@ -16,6 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sparc.contexts import Array, ContextSpace, Finite
 from sparc.display import short
 from sparc.envs import get_env, make_env
+from sparc.envs.racing import context_of, label_of
 from sparc.envs.wind_view import choose_backend, make_current, release
 from sparc.errors import RunFailure, SparcError, UserError, nearest
 from sparc.evaluation import ProgressCall
@@ -118,21 +119,28 @@ def play(
     fps: float | None = None,
     width: int | None = None,
     progress: ProgressCall | None = None,
+    car: str | None = None,
+    tyre: str | None = None,
 ) -> Played:
     """Show an episode of the run, and of those to compare it with, and write it to the video files.
 
     Every panel has the start state of this seed, and the return that `sparc.evaluate` gives for the same seed and that
     context alone. fps is how many pictures there are per second at most; the speed is always real time. width is that
-    of one panel, in pixels.
+    of one panel, in pixels. In races of car models, car and tyre take the place of the context.
     """
     runs = [Run.open(path) for path in (run, *compare)]
     entry = get_env(runs[0].config.env)
     for other in runs[1:]:
         if (name := get_env(other.config.env).id) != entry.id:
             raise UserError(f"{other.path} is a run of {name}, not of {entry.id}: only runs of one can be compared.")
-    context = parse_context(context_text or "", entry.context_space, entry.id)
+    if car is None and tyre is None:
+        context = parse_context(context_text or "", entry.context_space, entry.id)
+    elif car is None or context_text:
+        raise UserError("--tyre goes with --car, and neither goes with --context.")
+    else:
+        context = context_of(entry.id, car, tyre)
     numbers = [each.choose(checkpoint) for each in runs]
-    paths = [Path(path) for path in video] or [default_path(runs, numbers[0], entry.context_space, context, seed)]
+    paths = [Path(path) for path in video] or [default_path(runs, numbers[0], entry.id, context, seed)]
     columns = min(len(runs), COLUMNS)
     widths = {path: panel_width(check_suffix(path), columns, width) for path in paths}
     if fps is not None and not 0 < fps < float("inf"):
@@ -142,7 +150,7 @@ def play(
 
     panels: list[Panel] = []
     region = "IND" if entry.context_space.is_train(context)[0] else "OOD"
-    heading = (entry.id, describe(context, entry.context_space), region)
+    heading = (entry.id, describe(context, entry.context_space, entry.id), region)
     try:
         for each, number, title in zip(runs, numbers, titles(runs), strict=True):
             env = make_stage(each, max(widths.values()))
@@ -178,7 +186,7 @@ def play(
 def report(played: Played) -> str:
     """Say what was played, the returns, and where the videos are."""
     space = get_env(played.env).context_space
-    lines = [f"{played.env}, {describe(played.context, space)} ({played.region})"]
+    lines = [f"{played.env}, {describe(played.context, space, played.env)} ({played.region})"]
     for title, total, length, ended in zip(played.titles, played.returns, played.lengths, played.ended, strict=True):
         lines.append(f"{title}: return {short(total)} in {length:,} steps" + (f", {ended}" if ended else ""))
     return "\n".join([*lines, *(f"video: {path} ({size_of(path)})" for path in played.files)])
@@ -213,15 +221,20 @@ def middle(space: ContextSpace) -> Array:
     return space.train.values[int(distance.argmin())].copy()
 
 
-def describe(context: Array, space: ContextSpace) -> str:
-    """Write a context with its units."""
+def describe(context: Array, space: ContextSpace, env: str) -> str:
+    """Write a context in words where it has a name, else with its units."""
+    if name := label_of(env, context):
+        return name
     parts = zip(space.names, context, space.units, strict=True)
     return ", ".join(f"{name} = {value:g} {unit}".strip() for name, value, unit in parts).replace("-", "−")
 
 
-def default_path(runs: Sequence[Run], number: int, space: ContextSpace, context: Array, seed: int) -> Path:
+def default_path(runs: Sequence[Run], number: int, env: str, context: Array, seed: int) -> Path:
     """Name a video in the run's own directory after all that it shows."""
-    features = "".join(f"-{name}{value:g}" for name, value in zip(space.names, context, strict=True))
+    names = get_env(env).context_space.names
+    features = "".join(f"-{name}{value:g}" for name, value in zip(names, context, strict=True))
+    if name := label_of(env, context):
+        features = "-" + name.replace(" ", "-").replace("×", "")
     others = "".join(f"-{other.config.method}-seed{other.config.seed}" for other in runs[1:])
     start = f"-start{seed}" if seed else ""
     return runs[0].path / "videos" / f"{number}{features}{start}{others}.mp4"
@@ -253,7 +266,8 @@ def steps_of(env: Any, most: int, steps: int | None) -> int:
 
 def make_stage(run: Run, width: int) -> Any:
     """Make the run's environment so that it draws itself, in this size if it can choose."""
-    options = {"render_mode": "rgb_array", "disable_env_checker": True, **run.config.env_options}
+    options = {"render_mode": "rgb_array", "disable_env_checker": True}
+    options |= {**get_env(run.config.env).test_options, **run.config.env_options}
     try:
         return make_env(run.config.env, width=width, height=round(width * ASPECT), **options)
     except UserError:

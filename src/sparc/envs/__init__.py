@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -25,6 +26,7 @@ ENTRY_POINT_GROUP = "sparc.envs"  # each names a module that registers environme
 
 Creator = Callable[..., Any]
 Score = Callable[[Mapping[str, Array]], list[float]]
+Prepare = Callable[[Array, Mapping[str, Any], Callable[[int, int], None] | None], None]
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,17 @@ class EnvEntry:
     """What is known of an environment before it is made."""
 
     id: str
-    context_space: ContextSpace
+    space: ContextSpace | Callable[[], ContextSpace]
     summary: str
     max_episode_steps: int
     test_options: Mapping[str, Any] = field(default_factory=dict)
     score: Score | None = None
+    prepare: Prepare | None = None
+
+    @cached_property
+    def context_space(self) -> ContextSpace:
+        """The contexts, made when they are first asked for."""
+        return self.space if isinstance(self.space, ContextSpace) else self.space()
 
 
 _entries: dict[str, EnvEntry] = {}
@@ -46,7 +54,7 @@ _plugins_loaded = False
 def register_env(
     id: str,
     *,
-    context_space: ContextSpace,
+    context_space: ContextSpace | Callable[[], ContextSpace],
     make: Callable[..., gym.Env[Any, Any]] | str,
     make_vector: Creator | str | None = None,
     max_episode_steps: int | None = None,
@@ -54,14 +62,17 @@ def register_env(
     summary: str = "",
     test_options: Mapping[str, Any] | None = None,
     score: Score | None = None,
+    prepare: Prepare | None = None,
 ) -> None:
     """Register an environment with a context, with Gymnasium as well.
 
+    context_space may be a function that makes it, where that takes a while.
     make is a callable, "package.module:callable" (loaded when needed), or, with apply, the id of an existing Gymnasium
     environment: then apply(env.unwrapped, context) gives it the context, and its own time limit holds if none is given.
 
     Evaluations make it with test_options. Checkpoints are chosen by the Pareto front of the returns in the settings, or
-    of what score makes of the vector environment's measures() there: numbers of which more is better.
+    of what score makes of the vector environment's measures() there: numbers of which more is better. What takes long
+    and is needed once for a set of contexts to be tested in, prepare(contexts, options, progress) does beforehand.
     """
     if apply is not None:
         if not isinstance(make, str):
@@ -71,6 +82,8 @@ def register_env(
         except gym.error.Error as error:
             raise UserError(f"{id}: make='{make}' is no environment that Gymnasium knows: {error}") from None
         max_episode_steps = base_limit if max_episode_steps is None else max_episode_steps
+        if not isinstance(context_space, ContextSpace):
+            context_space = context_space()
         make = _adapter(make, context_space, apply)
     elif isinstance(make, str) and ":" not in make:
         raise UserError(f"{id}: make='{make}' needs apply=, or the form 'package.module:callable'")
@@ -82,7 +95,7 @@ def register_env(
         vector_entry_point=make_vector if make_vector is not None else _sync(id),
         max_episode_steps=max_episode_steps,
     )
-    _entries[id] = EnvEntry(id, context_space, summary, max_episode_steps, dict(test_options or {}), score)
+    _entries[id] = EnvEntry(id, context_space, summary, max_episode_steps, dict(test_options or {}), score, prepare)
 
 
 def make_env(id: str, **options: Any) -> gym.Env[Any, Any]:

@@ -1,1 +1,70 @@
-"""Racing in TORCS."""
+"""Racing in TORCS: hundreds of cars, nine tyre compounds, one policy. Nothing here needs TORCS before a race begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from sparc.envs import register_env
+from sparc.envs.contextual import Array
+from sparc.envs.racing.env import EPISODE_STEPS, RaceVectorEnv, make_race, score
+from sparc.envs.racing.reference import find_references
+from sparc.envs.racing.tasks import CarModels, PowerMass, Task
+from sparc.envs.racing.tracks import TRACKS, Track
+from sparc.errors import UserError
+
+Progress = Callable[[int, int], None]
+RACES: dict[str, tuple[Track, Task]] = {}  # by the id of the environment
+
+
+def label_of(id: str, context: Array) -> str | None:
+    """Name the car of a race's context; None where the environment is no race."""
+    return RACES[id][1].label(context) if id in RACES else None
+
+
+def context_of(id: str, car: str, tyre: str | None) -> Array:
+    """Give the context of a car by its name, on its test compound unless told otherwise."""
+    task = RACES[id][1] if id in RACES else None
+    if not isinstance(task, CarModels):
+        raise UserError(f"{id} has no cars by name: --car is for races of car models, use --context")
+    return task.context_of(car, tyre)
+
+
+def prepare(track: Track, task: Task, contexts: Array, options: Mapping[str, Any], progress: Progress | None) -> None:
+    """Let the built-in AI drive the laps that flying laps in these contexts are compared with."""
+    if options.get("setting") == "lap":
+        physics = options.get("physics", "standard")
+        find_references(track, [task.describe(context, physics) for context in contexts], progress)
+
+
+def register_track(name: str, category: str, dirt: bool, summary: str) -> None:
+    """Add a track of TORCS's, and the two environments on it."""
+    track = TRACKS[name] = Track(name, category, dirt, summary)
+    _register(track)
+
+
+def _register(track: Track) -> None:
+    races: tuple[tuple[str, Task, str], ...] = (
+        (f"RaceCars-{track.name}-v0", CarModels(track), "a car and tyres that nobody names"),
+        (f"RacePowerMass-{track.name}-v0", PowerMass(track), "a car of unknown power and mass"),
+    )
+    for id, task, what in races:
+        RACES[id] = track, task
+        register_env(
+            id,
+            context_space=partial(getattr, task, "space"),
+            make=partial(make_race, track, task),
+            make_vector=partial(RaceVectorEnv, track, task),
+            max_episode_steps=EPISODE_STEPS,
+            test_options={"setting": "lap"},
+            score=score,
+            prepare=partial(prepare, track, task),
+            summary=f"race {what} on {track.name} ({track.summary}) in TORCS",
+        )
+
+
+def register() -> None:
+    """Register all tracks."""
+    for track in TRACKS.values():
+        _register(track)

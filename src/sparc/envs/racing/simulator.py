@@ -9,11 +9,13 @@ from __future__ import annotations
 import mmap
 import os
 import select
+import shutil
 import signal
 import struct
 import subprocess
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ Flags = NDArray[np.bool_]
 PROTOCOL = 1
 CONTROL_STEP = 0.1  # s
 PATIENCE = 60.0  # s: a worker that does not answer for so long hangs
+MOST_RESTARTS = 3  # in one step, besides two for every car
 WHEELS = ("front_right", "front_left", "rear_right", "rear_left")
 
 
@@ -85,9 +88,9 @@ class Worker:
     """One worker process, and the requests it understands. It is not restarted here."""
 
     def __init__(self, torcs: Installation, track_file: Path, slots: int, fuel: float = 0.0):
-        self._local = tempfile.TemporaryDirectory(prefix="sparc-torcs-")  # what drivers write, and what TORCS prints
-        self._log = Path(self._local.name, "log")
-        arguments = [f"{torcs.libraries}/", f"{torcs.data}/", f"{self._local.name}/", track_file, slots, fuel]
+        local = Path(tempfile.mkdtemp(prefix="sparc-torcs-"))  # for what drivers write, and what TORCS prints
+        self._log = local / "log"
+        arguments = [f"{torcs.libraries}/", f"{torcs.data}/", f"{local}/", track_file, slots, fuel]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [str(argument) for argument in (torcs.worker, *arguments)],
@@ -97,7 +100,11 @@ class Worker:
                 bufsize=0,
                 start_new_session=True,  # Ctrl-C is for the learner, which ends the worker when it has saved
             )
+        self.close = weakref.finalize(self, _end, self._process, local)  # also where nobody closes it
         self.turn: NDArray[np.int64] | None = None
+        assert self._process.stdout is not None
+        self._answers = select.poll()
+        self._answers.register(self._process.stdout, select.POLLIN)
         try:
             protocol, states, self.snapshot_size, figures = struct.unpack("4i", self._read(16))
             self.length, self.width = struct.unpack("2d", self._read(16))
@@ -135,15 +142,6 @@ class Worker:
         times, off, wall, damage, trace = (self.numbers() for _ in range(5))
         return Laps(times, off, wall, damage, trace.reshape(-1, len(TRACE)))
 
-    def close(self) -> None:
-        """End the process and remove what it wrote."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream:
-                stream.close()
-        self._local.cleanup()
-
     @property
     def pid(self) -> int:
         """The number of its process."""
@@ -154,7 +152,7 @@ class Worker:
         assert stream is not None
         parts, until = [], time.monotonic() + PATIENCE
         while size > 0:
-            if not select.select([stream], [], [], max(0.0, until - time.monotonic()))[0]:
+            if not self._answers.poll(max(0.0, 1000 * (until - time.monotonic()))):
                 raise WorkerLost(f"it did not answer for {PATIENCE:.0f} s", self._slot())
             part = os.read(stream.fileno(), size)
             if not part:
@@ -172,6 +170,16 @@ class Worker:
             return f"it was ended by {signal.Signals(-code).name}"
         said = [line for line in self._log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
         return said[-1].removeprefix("error: ") if said else f"it ended with exit code {code}"
+
+
+def _end(process: subprocess.Popen[bytes], local: Path) -> None:
+    """End a worker's process and remove what it wrote."""
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream:
+            stream.close()
+    shutil.rmtree(local, ignore_errors=True)
 
 
 def _text(text: str) -> bytes:
@@ -202,7 +210,6 @@ class Simulator:
         with tempfile.NamedTemporaryFile(prefix="sparc-torcs-", dir=folder) as file:
             file.truncate(total)
             memory = mmap.mmap(file.fileno(), total)
-            self._path = file.name
             self._turn = np.frombuffer(memory, np.int64, 2)
             self._chosen = np.frombuffer(memory, np.uint8, self.slots, 16)
             self._actions = np.frombuffer(memory, np.float64, 2 * self.slots, 16 + flags).reshape(self.slots, 2)
@@ -210,12 +217,13 @@ class Simulator:
             self.states = np.frombuffer(memory, np.float64, self.slots * len(STATE), start).reshape(self.slots, -1)
             start += 8 * self.slots * len(STATE)
             self._snapshots = np.frombuffer(memory, np.uint8, 2 * self.slots * size, start).reshape(2, self.slots, size)
-            self._file = open(f"/proc/self/fd/{file.fileno()}", "r+b")  # noqa: SIM115 (held until close)
+            self._file = os.dup(file.fileno())  # the name goes, the file stays
+        self._close_file = weakref.finalize(self, os.close, self._file)
         self._connect()
 
     def _connect(self) -> None:
         self._worker.turn = self._turn
-        self._worker.ask(b"M" + _text(f"/proc/{os.getpid()}/fd/{self._file.fileno()}"))
+        self._worker.ask(b"M" + _text(f"/proc/{os.getpid()}/fd/{self._file}"))
 
     def load(self, slot: int, xml: str) -> dict[str, float]:
         """Put a car, described in TORCS's XML, into a slot, and give what the physics made of it."""
@@ -263,7 +271,7 @@ class Simulator:
         """Wait until the step is done; give which cars broke the simulator, twice."""
         broken = np.zeros(self.slots, bool)
         blamed = -1
-        while True:
+        for _ in range(2 * self.slots + MOST_RESTARTS):
             try:
                 self._worker.wait()
                 return broken
@@ -272,8 +280,9 @@ class Simulator:
                 if lost.slot == blamed and lost.slot >= 0:
                     broken[lost.slot] = True
                     self._chosen[lost.slot] = 0
-                blamed = lost.slot
+                blamed, reason = lost.slot, str(lost)
                 self._worker.send(b"S")
+        raise RunFailure(f"The simulator of {self._how[1].stem} cannot be kept running: {reason}.")
 
     def step(self, actions: Array, chosen: Flags | None = None) -> Flags:
         """Drive for a tenth of a second; give which cars broke the simulator."""
@@ -306,7 +315,7 @@ class Simulator:
     def close(self) -> None:
         """End the worker."""
         self._worker.close()
-        self._file.close()
+        self._close_file()
 
     @property
     def pid(self) -> int:

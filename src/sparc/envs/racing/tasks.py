@@ -1,0 +1,123 @@
+"""What differs between the races of an environment: the car and its tyres, or the power and mass of one car."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparc.contexts import ContextSpace, Finite
+from sparc.envs.racing.cars import FEATURES, Car, describe, features, find_car, read_catalogue, scaled
+from sparc.envs.racing.tracks import Track
+from sparc.envs.racing.tyres import COMPOUNDS, friction
+from sparc.errors import UserError
+
+Array = NDArray[np.float64]
+
+PHYSICS = ("standard", "updated")
+# The car of the power & mass races and its tyres.
+TARMAC_CAR, DIRT_CAR = "gt-01", "buggy-01"
+TARMAC_TYRE, DIRT_TYRE = "sports-medium", "sports-medium"
+SCALE_TRAINED, SCALE_TESTED = (0.75, 1.25), (0.5, 1.5)  # of power and of mass
+HELD_IN = 12  # cars that the evaluations during training race
+
+
+class Task(Protocol):
+    """A family of cars, told apart by a context."""
+
+    @property
+    def space(self) -> ContextSpace:
+        """The contexts."""
+        ...
+
+    def describe(self, context: Array, physics: str) -> str:
+        """Give the car of a context as TORCS is told it."""
+        ...
+
+    def label(self, context: Array) -> str:
+        """Name the car of a context."""
+        ...
+
+
+@dataclass(frozen=True)
+class CarModels:
+    """A car of the catalogue on one of nine compounds."""
+
+    track: Track
+
+    @cached_property
+    def _cars(self) -> tuple[Car, ...]:
+        return tuple(car for car in read_catalogue() if car.dirt or not self.track.dirt)
+
+    @cached_property
+    def _known(self) -> dict[bytes, tuple[Car, str]]:
+        return {features(car, tyre).tobytes(): (car, tyre) for car in self._cars for tyre in COMPOUNDS}
+
+    @cached_property
+    def space(self) -> ContextSpace:
+        """All cars on all compounds; tested is each car once, on its own test compound."""
+        trained = [car for car in self._cars if car.region == "ind"]
+        held_in = trained[:: -(-len(trained) // HELD_IN)]
+
+        def on_all(cars: list[Car]) -> Finite:
+            return Finite(np.array([features(car, tyre) for car in cars for tyre in COMPOUNDS]))
+
+        return ContextSpace(
+            tuple(name for name, _ in FEATURES),
+            tuple(unit for _, unit in FEATURES),
+            on_all(trained),
+            on_all(list(self._cars)),
+            np.array([features(car, car.test_tyre) for car in held_in]),
+            np.array([features(car, car.test_tyre) for car in self._cars]),
+        )
+
+    def find(self, context: Array) -> tuple[Car, str]:
+        """Give the car and the compound of a context."""
+        context = np.ascontiguousarray(context, np.float64)
+        found = self._known.get(context.tobytes())
+        if found is None:  # not bit for bit, after rounding: the nearest
+            rows = np.array([np.frombuffer(row) for row in self._known])
+            nearest_row = int(np.argmin(np.abs((rows - context) / self.space.half_range).max(axis=1)))
+            found = self._known[rows[nearest_row].tobytes()]
+        return found
+
+    def context_of(self, name: str, tyre: str | None = None) -> Array:
+        """Give the context of a car by its name, on its test compound unless told otherwise."""
+        car = find_car(name)
+        if car not in self._cars:
+            raise UserError(f"'{name}' does not race on {self.track.name}: only dirt-capable cars do")
+        friction(tyre or car.test_tyre)  # an unknown compound is said here
+        return features(car, tyre or car.test_tyre)
+
+    def describe(self, context: Array, physics: str) -> str:
+        """Give the car of a context as TORCS is told it."""
+        return describe(*self.find(context), physics)
+
+    def label(self, context: Array) -> str:
+        """Name car and compound."""
+        car, tyre = self.find(context)
+        return f"{car.name} {tyre}"
+
+
+@dataclass(frozen=True)
+class PowerMass:
+    """One car with its power and its mass scaled."""
+
+    track: Track
+
+    @property
+    def space(self) -> ContextSpace:
+        """The two factors."""
+        return ContextSpace.box(power=("×", SCALE_TRAINED, SCALE_TESTED), mass=("×", SCALE_TRAINED, SCALE_TESTED))
+
+    def describe(self, context: Array, physics: str) -> str:
+        """Give the car of a context as TORCS is told it."""
+        car, tyre = (DIRT_CAR, DIRT_TYRE) if self.track.dirt else (TARMAC_CAR, TARMAC_TYRE)
+        return describe(scaled(find_car(car), *(float(factor) for factor in context)), tyre, physics)
+
+    def label(self, context: Array) -> str:
+        """Name the factors."""
+        return f"power ×{context[0]:.2f} mass ×{context[1]:.2f}"

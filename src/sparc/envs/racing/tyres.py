@@ -1,0 +1,27 @@
+"""The nine tyre compounds: what each does to the friction of a car's standard tyre."""
+
+from __future__ import annotations
+
+from sparc.errors import UserError, nearest
+
+HARDEST, SOFTEST = 0.80, 1.30  # friction factors
+# How far each compound is from the hardest to the softest, after the performance figures of the game the paper used.
+SHARES = {
+    "comfort-hard": 0.0,
+    "comfort-medium": 0.22,
+    "comfort-soft": 0.44,
+    "sports-hard": 0.54,
+    "sports-medium": 0.63,
+    "sports-soft": 0.73,
+    "racing-hard": 0.88,
+    "racing-medium": 0.94,
+    "racing-soft": 1.0,
+}
+COMPOUNDS = {name: round(HARDEST + share * (SOFTEST - HARDEST), 3) for name, share in SHARES.items()}
+
+
+def friction(tyre: str) -> float:
+    """Give the friction factor of a compound by its name."""
+    if tyre not in COMPOUNDS:
+        raise UserError(f"no tyre '{tyre}'.{nearest(tyre, COMPOUNDS)} Choose one of {', '.join(COMPOUNDS)}")
+    return COMPOUNDS[tyre]

@@ -1,0 +1,116 @@
+"""`sparc replay`: flying laps of a run beside those of the built-in AI in the same cars, as a page to watch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sparc.envs import get_env, make_vector_env
+from sparc.envs.racing import RACES
+from sparc.envs.racing.env import RaceVectorEnv
+from sparc.envs.racing.install import find_torcs
+from sparc.envs.racing.reference import race_reference
+from sparc.envs.racing.simulator import COLUMN, TRACE
+from sparc.envs.racing.tasks import CarModels
+from sparc.errors import UserError
+from sparc.evaluation import ProgressCall
+from sparc.loading import load
+from sparc.replay_page import Course, Drive, write_replay
+from sparc.runs import Run, usable_cores
+
+if TYPE_CHECKING:  # brings JAX
+    from sparc.policy import Policy
+
+
+COURSE_POINTS = 6.0  # m apart
+# Where a row of state keeps what a trace holds.
+RECORDED = [COLUMN[{"time": "lap_now", "speed": "vx"}.get(name, name)] for name in TRACE]
+
+
+def choose_contexts(env: str, cars: int) -> np.ndarray:
+    """Choose contexts over the whole test set, OOD ones first."""
+    space = get_env(env).context_space
+    contexts = space.grid(21)
+    ood = ~space.is_train(contexts)
+    half = -(-cars // 2)
+    parts = [contexts[rows][:: max(1, len(contexts[rows]) // half)][:half] for rows in (ood, ~ood)]
+    return np.concatenate(parts)[:cars]
+
+
+def drive_laps(
+    policy: Policy, env: str, contexts: np.ndarray, physics: str, progress: ProgressCall | None = None
+) -> tuple[list[Drive], Course]:
+    """Drive a flying lap in every context and race the AI in the same cars."""
+    track, task = RACES[env]
+    venv = make_vector_env(env, len(contexts), usable_cores(), setting="lap", physics=physics)
+    assert isinstance(venv, RaceVectorEnv)
+    try:
+        obs, _ = venv.reset(seed=0, options={"context": contexts})
+        policy.reset()
+        alive, rows = np.ones(len(contexts), bool), [list[np.ndarray]() for _ in contexts]
+        while alive.any():
+            action = policy.act(
+                np.where(alive[:, None], obs, 0.0), venv.contexts if policy.reads == "context" else None
+            )
+            obs, _, terminated, truncated, _ = venv.step(action)
+            for on_lap in np.flatnonzero(alive & (venv.states[:, COLUMN["laps"]] == 1)).tolist():
+                rows[on_lap].append(venv.states[on_lap, RECORDED].copy())
+            alive &= ~(terminated | truncated)
+            if progress:
+                progress(int((~alive).sum()), len(contexts))
+        measures, table = venv.measures(), venv.course
+    finally:
+        policy.reset()
+        venv.close()
+    torcs, space = find_torcs(), get_env(env).context_space
+    drives = []
+    for row, context in enumerate(contexts):
+        name, tyre, kind, size = task.label(context), "", "", {}
+        if isinstance(task, CarModels):
+            car, tyre = task.find(context)
+            name, kind, size = car.name, car.class_name, {"length": car.length, "width": car.width}
+        ai = race_reference(torcs, track, task.describe(context, physics))
+        done = bool(measures["completed"][row])
+        drives.append(
+            Drive(
+                car=name,
+                class_name=kind,
+                tyre=tyre,
+                region="ind" if space.is_train(context)[0] else "ood",
+                agent=np.array(rows[row]).reshape(-1, len(TRACE)),
+                ai=ai.trace,
+                lap_time=float(measures["lap_time"][row]) if done else None,
+                ai_time=float(ai.times[-1]),
+                clean=bool(measures["clean"][row]),
+                **size,
+            )
+        )
+        if progress:
+            progress(row + 1, len(contexts))
+    line = table.table[:: max(1, round(COURSE_POINTS * len(table.table) / table.length))]
+    return drives, Course(track.name, table.length, line[:, [0, 1, 3, 4, 6]])
+
+
+def replay_run(
+    run: Run, which: str, cars: int, names: list[str], physics: str, out: Path | None, progress: ProgressCall | None
+) -> Path:
+    """Make the page of a run: of the cars named, or of so many over the whole test set."""
+    env = get_env(run.config.env).id
+    if env not in RACES:
+        raise UserError(f"{run.path} is a run of {env}, and only races can be replayed.")
+    task = RACES[env][1]
+    if names and not isinstance(task, CarModels):
+        raise UserError(f"{env} has no cars by name: leave --cars out.")
+    contexts = (
+        np.array([task.context_of(name) for name in names])
+        if names and isinstance(task, CarModels)
+        else choose_contexts(env, cars)
+    )
+    number = run.choose(which)
+    drives, course = drive_laps(load(run.path, number), env, contexts, physics, progress)
+    path = out or run.path / "replays" / f"{number}{'' if physics == 'standard' else f'-{physics}'}.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_replay(path, course, drives, f"{run.config.method} on {env}, seed {run.config.seed}, {number:,} updates")
+    return path
