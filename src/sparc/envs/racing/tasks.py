@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 PHYSICS = ("standard", "updated")
 # The car of the power & mass races and its tyres.
-TARMAC_CAR, DIRT_CAR = "gt-01", "buggy-01"
+TARMAC_CAR, DIRT_CAR = "gt-01", "rally-01"
 TARMAC_TYRE, DIRT_TYRE = "sports-medium", "sports-medium"
 SCALE_TRAINED, SCALE_TESTED = (0.75, 1.25), (0.5, 1.5)  # of power and of mass
 HELD_IN = 12  # cars that the evaluations during training race
