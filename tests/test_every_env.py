@@ -189,7 +189,7 @@ def test_each_context_feature_changes_the_trajectory(id: str) -> None:
     seeds = [0] * (1 + space.size)  # the same start everywhere
     observations, info = venv.reset(seed=seeds, options={"context": contexts})
     np.testing.assert_array_equal(info["context"], contexts)
-    np.testing.assert_array_equal(observations - observations[0], np.zeros_like(observations))
+    np.testing.assert_allclose(observations - observations[0], np.zeros_like(observations), atol=1e-6)
     action = actions_for(venv, 10)[:, :1].repeat(1 + space.size, axis=1)
     for step in action:
         observations = venv.step(step)[0]

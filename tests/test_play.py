@@ -417,8 +417,7 @@ def test_without_a_name_it_is_put_into_the_run(boat: Path) -> None:
     assert played.files == [boat / "videos" / "10-x0.5-y-1.mp4"]
     assert len(read_mp4(played.files[0])[0]) == 2 + BOAT_STEPS_PER_SECOND
     run = Run.open(boat)
-    space = sparc.make_env(BOAT).get_wrapper_attr("context_space")
-    other = default_path([run, run], 10, space, np.zeros(2), 3)
+    other = default_path([run, run], 10, BOAT, np.zeros(2), 3)
     assert other.name == "10-x0-y0-start3-sparc-seed0.mp4"
     assert titles([run, run]) == ["sparc, sparc-DriftingBoat-v0"] * 2
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterator
@@ -112,7 +113,7 @@ def test_a_class_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_names_that_do_not_exist() -> None:
-    with pytest.raises(UserError, match=r"unknown car 'kei-7'. Did you mean 'kei-07'\?"):
+    with pytest.raises(UserError, match=r"unknown car 'kei-7'. Did you mean 'kei-\d\d'\?"):
         find_car("kei-7")
     with pytest.raises(UserError, match=r"no tyre 'racing-sof'. Did you mean 'racing-soft'\?"):
         describe(find_car("kei-07"), "racing-sof")
@@ -144,7 +145,9 @@ def test_no_two_cars_share_a_context() -> None:
 def test_a_figure_out_of_its_limits_is_named(figure: str) -> None:
     _, low, high = LIMITS[figure]
     for value in (low - 0.01 * abs(low) - 0.01, 1.01 * high, math.nan):
-        with pytest.raises(UserError, match=rf"car 'gt-01': {figure} = .* is not in \[{low:g}, {high:g}\]"):
+        with pytest.raises(
+            UserError, match=f"car 'gt-01': {figure} = .* is not in {re.escape(f'[{low:g}, {high:g}]')}"
+        ):
             dataclasses.replace(find_car("gt-01"), **{figure: value})
 
 

@@ -52,7 +52,7 @@ SHIFT_TIME = 0.15  # s
 
 # What TORCS's own driver "inferno" is told to count on: so much of the friction, so much of the downforce. With a tenth
 # more it would be one or two per cent quicker, and spin on the hills of the long track.
-PACE, AERO_PACE = 0.70, 0.70
+PACE, AERO_PACE = 0.70, 0.80
 
 
 @dataclass(frozen=True)
