@@ -292,7 +292,9 @@ def test_a_run_in_use_is_refused(straight: Callable[[str], Path], tmp_path: Path
 def script(monkeypatch: pytest.MonkeyPatch, returns: list[list[float]]) -> None:
     """Let the training evaluations return these, one after the other."""
     left = iter(returns)
-    monkeypatch.setattr(training, "evaluate", lambda *_, **__: SimpleNamespace(returns=np.array(next(left))))
+    monkeypatch.setattr(
+        training, "evaluate", lambda *_, **__: SimpleNamespace(returns=np.array(next(left)), measures={})
+    )
 
 
 def test_the_pareto_front_is_kept_and_the_best_is_loaded(

@@ -209,7 +209,8 @@ class Trainer:
         score = get_env(self.config.env).score
         self.scores[self.updates] = rows.returns.tolist() if score is None else score(rows.measures)
         record = {f"return_{i}": float(value) for i, value in enumerate(rows.returns)}
-        record |= {name: value for name, value in rows.summary()["ind"].items() if name in rows.measures}
+        record |= {name: float(values[there].mean()) for name, values in rows.measures.items()
+                   if (there := np.isfinite(values)).any()}  # fmt: skip
         self.run.log({"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
                       "mean_return": float(rows.returns.mean()), **record})  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Make the catalogue of cars: draw candidates class by class, let TORCS's AI drive them, keep the sound ones, split.
 
-    python -m sparc.envs.racing.catalogue            writes cars.csv (a quarter of an hour of one core)
+    python -m sparc.envs.racing.catalogue            writes cars.csv (half an hour of one core)
     python -m sparc.envs.racing.catalogue FILE.png   draws the figure of the one there is
 
 A class of cars is one file in classes/; a new one only needs to be put there.
