@@ -34,6 +34,7 @@ def work(run: Any, updates: int | None) -> int:
     """Train with a live progress bar and say what to do next."""
     from sparc import checkpoint, select
     from sparc.display import TrainingBar
+    from sparc.envs import get_env
 
     print(f"run: {run.path}")
     if updates is None and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
@@ -49,7 +50,11 @@ def work(run: Any, updates: int | None) -> int:
         return 0
     scores = checkpoint.load_scores(checkpoint.load_meta(run.checkpoints / str(last)))
     best = run.choose("best")
-    mean = f", mean return {sum(scores[best]) / len(scores[best]):,.1f} in the IND settings" if best in scores else ""
+    mean = ""
+    if best in scores and get_env(run.config.env).score:
+        mean = f", scores {', '.join(f'{score:.3g}' for score in scores[best])} in the IND settings"
+    elif best in scores:
+        mean = f", mean return {sum(scores[best]) / len(scores[best]):,.1f} in the IND settings"
     front = len(select.pareto_front(scores))
     print(f"done: best checkpoint {best}{mean} ({front} on the Pareto front)\nnext: sparc evaluate {run.path}")
     return 0
