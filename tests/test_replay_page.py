@@ -2,9 +2,7 @@
 
 import base64
 import json
-import os
 import re
-import shutil
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
@@ -13,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import skip_or_fail
 from PIL import Image
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -171,25 +167,6 @@ def test_text_from_data_is_escaped(tmp_path: Path) -> None:
 
 
 # In a browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[webdriver.Chrome]:
-    """Chromium without a window."""
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if program is None or driver is None:
-        skip_or_fail("needs a browser: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for argument in ("--headless=new", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1"):
-        options.add_argument(argument)
-    options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND")  # no way out
-    if os.geteuid() == 0:
-        options.add_argument("--no-sandbox")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = webdriver.Chrome(options=options, service=Service(executable_path=driver))
-    yield chrome
-    chrome.quit()
 
 
 @pytest.fixture(scope="module")
