@@ -74,18 +74,19 @@ def tiny_yaml(tmp_path: Path, tiny: dict[str, Any]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def assert_same_run() -> Callable[[Path, Path], None]:
-    """Compare the newest checkpoints of two runs bit for bit, and all their metrics but speed."""
+def assert_same_run() -> Callable[..., None]:
+    """Compare the newest checkpoints of two runs bit for bit, and all their metrics but speed and those named."""
 
-    def contents(run: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def contents(run: Path, but: tuple[str, ...]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         arrays, meta = checkpoint.load(run / "checkpoints" / str(checkpoint.numbers(run / "checkpoints")[-1]))
         del meta["checksums"]  # of the file, whose header has no fixed order
         bits = {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
-        records = [{k: v for k, v in record.items() if k != "updates_per_s"} for record in Run.open(run).records()]
+        but = ("updates_per_s", *but)
+        records = [{k: v for k, v in record.items() if k not in but} for record in Run.open(run).records()]
         return bits | {"meta": meta}, records
 
-    def compare(run: Path, other: Path) -> None:
-        (ours, our_records), (theirs, their_records) = contents(run), contents(other)
+    def compare(run: Path, other: Path, but: tuple[str, ...] = ()) -> None:
+        (ours, our_records), (theirs, their_records) = contents(run, but), contents(other, but)
         assert ours.keys() == theirs.keys()
         assert [name for name in ours if ours[name] != theirs[name]] == []
         assert our_records == their_records

@@ -48,6 +48,7 @@ class Config:
     batch_size: int = option(32, "transitions in a minibatch", low=1)
     learning_rate: float = option(3e-4, "Adam's step for actor and critics", above=0)
     adapter_learning_rate: float = option(3e-4, "Adam's step for the history adapter φ", above=0)
+    final_rate: float = option(1.0, "share of the learning rates left at the end, falling linearly", low=0, high=1)
     discount: float = option(0.99, "discount factor γ", low=0, high=1)
     n_step: int = option(1, "rewards summed before the critics take over", low=1)
     target_rate: float = option(0.005, "share τ by which the target critics follow", above=0, high=1)
@@ -80,6 +81,8 @@ class Config:
             raise UserError("env_options: max_episode_steps must be at least 1, an evaluation waits for every end.")
         if self.rollout_policy != "adapter" and self.method != "sparc":
             raise UserError(f"rollout_policy is an option of sparc alone, {self.method} has one policy that acts.")
+        if self.expert_updates and self.method != "rma":
+            raise UserError(f"expert_updates is an option of rma alone, {self.method} has one phase.")
         if self.method == "rma" and not self.expert_updates:
             share = int(EXPERT_SHARE * self.updates) // self.chunk * self.chunk
             object.__setattr__(self, "expert_updates", max(share, self.chunk))

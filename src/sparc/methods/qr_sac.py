@@ -64,14 +64,16 @@ class QrSac:
     def __init__(self, config: Config, spec: Spec, phase: str | None = None):
         self.config, self.spec = config, spec
         self.phase = phase or self.phases[0]
-        rate = config.learning_rate
+        last = config.expert_updates or config.updates  # of what the expert learns by
+        rate = falling(config.learning_rate, config.final_rate, last)
         self.optimisers = {
             "expert": optax.adam(rate),
             "critics": optax.chain(optax.clip_by_global_norm(config.critic_clip), optax.adam(rate)),
             "log_temperature": optax.adam(rate),
         }
         if self.has_adapter:
-            self.optimisers["adapter"] = optax.adam(config.adapter_learning_rate)
+            last = config.updates - config.expert_updates
+            self.optimisers["adapter"] = optax.adam(falling(config.adapter_learning_rate, config.final_rate, last))
 
     # What a method decides
 
@@ -215,6 +217,11 @@ class QrSac:
         """Give the adapter policy π_ad: the expert's own trunk, with φ(h) in the place of ψ(c)."""
         assert state.adapter is not None
         return Actor(state.expert.trunk, state.adapter)
+
+
+def falling(rate: float, share: float, updates: int) -> Any:
+    """Let a rate fall linearly to a share of itself; a rate that stays is a number, without a count in the state."""
+    return rate if share == 1.0 else optax.linear_schedule(rate, share * rate, updates)
 
 
 def replace(state: State, **parts: Any) -> State:

@@ -1,0 +1,75 @@
+"""Learning to race: what a short run learns, and that losing the simulator on the way changes nothing."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sparc
+from sparc.config import make_config
+from sparc.envs.racing.course import REWARD_SCALE
+from sparc.envs.racing.env import RaceVectorEnv
+from sparc.envs.racing.install import Installation
+from sparc.evaluation import evaluate
+from sparc.runs import Run
+from sparc.stopping import Stop
+from sparc.training import Trainer
+
+CARS, POWER_MASS = "RaceCars-g-track-1-v0", "RacePowerMass-g-track-1-v0"
+RESTARTS = "simulator_restarts"
+
+
+def test_a_simulator_killed_during_training_changes_no_bit_of_the_run(
+    torcs: Installation, tmp_path: Path, tiny: dict[str, Any], assert_same_run: Callable[..., None]
+) -> None:
+    killed, notes = [], []
+
+    def train(name: str, kill: bool) -> Path:
+        def report(record: dict[str, Any]) -> None:
+            if "note" in record:
+                notes.append(record["note"])
+            elif kill and record["updates"] in (50, 150) and record["updates"] not in killed:
+                assert isinstance(trainer.venv, RaceVectorEnv)
+                os.kill(trainer.venv._field.pids[0], signal.SIGKILL)
+                killed.append(record["updates"])
+
+        config = make_config({"method": "sparc", "env": CARS, **tiny, "updates": 200})
+        run = Run.create(config, tmp_path / name)
+        run.lock()
+        trainer = Trainer(run, report)
+        with Stop() as stop:
+            trainer.loop(stop)
+        run.close()
+        return run.path
+
+    undisturbed, disturbed = train("undisturbed", kill=False), train("disturbed", kill=True)
+    assert_same_run(undisturbed, disturbed, but=(RESTARTS,))
+    assert killed == [50, 150]
+    assert len(notes) == 2 and all("g-track-1" in note and "SIGKILL" in note for note in notes), notes
+    last = [[r for r in Run.open(run).records() if RESTARTS in r][-1][RESTARTS] for run in (undisturbed, disturbed)]
+    assert last == [0, 2]
+
+
+@pytest.fixture(scope="module")
+def learner(torcs: Installation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run of the plainest method."""
+    small = {"width": 64, "num_quantiles": 8, "batch_size": 64, "random_steps": 3_000, "learning_rate": 1e-3}
+    length = {"updates": 1_500, "evaluate_every": 1_500}
+    folder = tmp_path_factory.mktemp("racing") / "run"
+    return sparc.train("only-obs", POWER_MASS, preset="racing", run_dir=folder, **small, **length)
+
+
+def test_a_short_run_learns_to_stay_on_course(learner: Path) -> None:
+    contexts = np.repeat(np.array([[0.8, 1.2], [1.0, 1.0], [1.2, 0.8]]), 8, axis=0)
+
+    def metres(updates: int) -> float:
+        """How far a car gets from anywhere on the track before it is given up, at most in 40 s."""
+        races = evaluate(sparc.load(learner, updates), POWER_MASS, contexts, seed=5, setting="race", max_episode_steps=400)
+        return float(np.median(races.returns)) / REWARD_SCALE
+
+    assert metres(0) < 0.0  # off course at once: the penalty is all there is
+    assert metres(1_500) > 500.0
