@@ -249,6 +249,7 @@ MISTAKES: dict[str, tuple[tuple[Any, ...], tuple[str, ...]]] = {
     "no results": (("report", "nowhere"), ("nowhere holds no results", "sparc suite report")),
     "bench": (("bench", "lerner"), ("Did you mean 'learner'?", "`sparc bench --help`")),
     "bench's environment": (("bench", "replay", "--env", "Boat"), ("Boat",)),
+    "bench's preset": (("bench", "replay", "--preset", "raceing"), ("Did you mean 'racing'?",)),
     "bench's method": (("bench", "replay", "--method", "orakel"), ("Did you mean 'oracle'?",)),
     "grid": (("evaluate", "run", "--grid", 1), ("--grid must be at least 2, not 1",)),
     "episodes": (("evaluate", "run", "--episodes", 0), ("--episodes must be at least 1, not 0",)),
@@ -428,12 +429,14 @@ def test_benches_print_one_object(
 
     monkeypatch.setattr(bench, "rate", once)
     monkeypatch.setenv(bench.ALONE, "1")  # measure here, not in a process of its own
-    assert cli.main(["bench", what, "--env", BOAT, "--method", "only-obs"]) == 0
+    assert cli.main(["bench", what, "--env", BOAT, "--method", "only-obs", "--preset", "light"]) == 0
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert not err
     assert found.keys() >= keys | {"bench", "env", "machine"}
     assert all(found[key] > 0 for key in keys)
+    if what == "rollout":  # 100 chunks a second: 50 updates of 10 steps each
+        assert found["env_steps_per_s_with_policy"] == 100 * 50 * 10
 
 
 def test_a_bench_that_fails_says_so_in_one_line(sparc_cli: Cli, tmp_path: Path) -> None:

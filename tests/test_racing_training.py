@@ -68,7 +68,9 @@ def test_a_short_run_learns_to_stay_on_course(learner: Path) -> None:
 
     def metres(updates: int) -> float:
         """How far a car gets from anywhere on the track before it is given up, at most in 40 s."""
-        races = evaluate(sparc.load(learner, updates), POWER_MASS, contexts, seed=5, setting="race", max_episode_steps=400)
+        races = evaluate(
+            sparc.load(learner, updates), POWER_MASS, contexts, seed=5, setting="race", max_episode_steps=400
+        )
         return float(np.median(races.returns)) / REWARD_SCALE
 
     assert metres(0) < 0.0  # off course at once: the penalty is all there is

@@ -19,16 +19,18 @@ ONE_CORE = ("learner", "train", "rollout", "replay", "policy")
 ALONE = "SPARC_BENCH_CHILD"  # set in the process that measures
 
 
-def run(what: str, env: str, method: str) -> str:
+def run(what: str, env: str, method: str, preset: str) -> str:
     """Measure in a fresh process on one core (evaluate: on all), whose libraries have not started threads yet."""
     import json
 
     if os.environ.get(ALONE):
-        return json.dumps(BENCHES[what](env, method) | {"bench": what, "env": env, "machine": machine()}, indent=1)
+        return json.dumps(
+            BENCHES[what](env, method, preset) | {"bench": what, "env": env, "machine": machine()}, indent=1
+        )
     environment = os.environ | {ALONE: "1"}
     if what in ONE_CORE:
         environment |= {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    command = [sys.executable, "-m", "sparc", "bench", what, "--env", env, "--method", method]
+    command = [sys.executable, "-m", "sparc", "bench", what, "--env", env, "--method", method, "--preset", preset]
     pin = (lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})) if what in ONE_CORE else None
     # nothing has started threads in this process: pinning between fork and exec is safe
     child = subprocess.run(command, env=environment, capture_output=True, text=True, preexec_fn=pin, check=False)
@@ -112,13 +114,13 @@ def sgemm_gflops(found: Counter[tuple[int, int, int]]) -> float:
 # Benches
 
 
-def trainer(folder: str, env: str, method: str) -> Any:
-    """Begin a run with the paper's networks, its replay warmed up."""
+def trainer(folder: str, env: str, method: str, preset: str) -> Any:
+    """Begin a run, its replay warmed up."""
     from sparc.config import make_config
     from sparc.runs import Run
     from sparc.training import Trainer
 
-    config = make_config({"method": method, "env": env, "random_steps": 5_000})
+    config = make_config({"method": method, "env": env, "random_steps": 5_000}, preset)
     run = Run.create(config, Path(folder) / "run")
     made = Trainer(run, lambda record: None)
     while made.replay.size < config.random_steps:
@@ -155,13 +157,13 @@ def beside_peak(made: Any, batch: Any, chunk: Callable[[], None]) -> dict[str, A
     }
 
 
-def bench_learner(env: str, method: str) -> dict[str, Any]:
+def bench_learner(env: str, method: str, preset: str) -> dict[str, Any]:
     """Updates alone, on a batch that is already there."""
     import jax
     import jax.numpy as jnp
 
     with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, env, method)
+        made = trainer(folder, env, method, preset)
         batch = draw(made)
 
         def chunk() -> None:
@@ -171,10 +173,10 @@ def bench_learner(env: str, method: str) -> dict[str, Any]:
         return beside_peak(made, batch, chunk)
 
 
-def bench_train(env: str, method: str) -> dict[str, Any]:
+def bench_train(env: str, method: str, preset: str) -> dict[str, Any]:
     """The whole loop: environment steps, acting, replay, sampling, updates."""
     with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, env, method)
+        made = trainer(folder, env, method, preset)
 
         def chunk() -> None:
             made.collect(random=False)
@@ -184,13 +186,13 @@ def bench_train(env: str, method: str) -> dict[str, Any]:
         return result | {"env_steps_per_s": round(result["updates_per_s"] * made.config.steps_per_update, 1)}
 
 
-def bench_rollout(env: str, method: str) -> dict[str, Any]:
+def bench_rollout(env: str, method: str, preset: str) -> dict[str, Any]:
     """Environment steps per second: the simulation alone, and with the policy acting and the replay filling."""
     import numpy as np
 
     with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, env, method)
-        venv, vector_steps = made.venv, made.config.chunk // made.config.num_envs
+        made = trainer(folder, env, method, preset)
+        venv, config = made.venv, made.config
         action = np.zeros(venv.action_space.shape, np.float32)
 
         def step() -> None:
@@ -199,7 +201,7 @@ def bench_rollout(env: str, method: str) -> dict[str, Any]:
                 venv.reset(options={"reset_mask": ended})
 
         made.collector.policy.actor = made.method.rollout_policy(made.state)
-        acting = rate(lambda: made.collect(random=False)) * vector_steps * venv.num_envs
+        acting = rate(lambda: made.collect(random=False)) * config.chunk * config.steps_per_update
         return {
             "num_envs": venv.num_envs,
             "env_steps_per_s": round(rate(step) * venv.num_envs, 1),
@@ -207,12 +209,12 @@ def bench_rollout(env: str, method: str) -> dict[str, Any]:
         }
 
 
-def bench_replay(env: str, method: str) -> dict[str, Any]:
+def bench_replay(env: str, method: str, preset: str) -> dict[str, Any]:
     """Bytes per step, and the time to store and to draw."""
     import numpy as np
 
     with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, env, method)
+        made = trainer(folder, env, method, preset)
         config, replay = made.config, made.replay
         rng = np.random.default_rng(0)
         size = sum(file.stat().st_size for file in (Path(folder) / "run" / "replay").iterdir())
@@ -225,25 +227,25 @@ def bench_replay(env: str, method: str) -> dict[str, Any]:
         }
 
 
-def bench_policy(env: str, method: str) -> dict[str, Any]:
+def bench_policy(env: str, method: str, preset: str) -> dict[str, Any]:
     """The time from one observation to one action, history kept."""
     import numpy as np
 
     with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, env, method)
+        made = trainer(folder, env, method, preset)
         policy = made.make_policy()
         obs, context = np.zeros(policy.obs_size, np.float32), np.zeros(made.venv.context_space.size, np.float32)
         extra = (context,) if policy.reads == "context" else ()
         return {"microseconds_per_action": round(1e6 / rate(lambda: policy.act(obs, *extra)), 1)}
 
 
-def bench_evaluate(env: str, method: str) -> dict[str, Any]:
+def bench_evaluate(env: str, method: str, preset: str) -> dict[str, Any]:
     """The full grid on all cores, with an untrained policy."""
     from sparc.evaluation import evaluate
     from sparc.runs import usable_cores
 
     with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, env, method)
+        made = trainer(folder, env, method, preset)
         contexts = made.venv.context_space.grid(21)
         began = time.perf_counter()
         rows = evaluate(made.make_policy(), env, contexts)
@@ -256,7 +258,7 @@ def bench_evaluate(env: str, method: str) -> dict[str, Any]:
         }
 
 
-BENCHES: dict[str, Callable[[str, str], dict[str, Any]]] = {
+BENCHES: dict[str, Callable[[str, str, str], dict[str, Any]]] = {
     "learner": bench_learner,
     "train": bench_train,
     "rollout": bench_rollout,

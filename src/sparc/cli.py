@@ -45,7 +45,8 @@ EXAMPLES = {
     "report": "  sparc report results/mujoco",
     "envs": "  sparc envs",
     "methods": "  sparc methods",
-    "bench": "  sparc bench learner --env WindHalfCheetah-v5\n  sparc bench train --env WindHopper-v5",
+    "bench": "  sparc bench learner --env WindHalfCheetah-v5\n  sparc bench train --env WindHopper-v5\n"
+    "  sparc bench rollout --env RaceCars-forza-v0 --preset racing",
 }
 
 
@@ -95,7 +96,8 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     train.add_argument("env", help="an environment id, or module:id; see `sparc envs`")
     train.add_argument("--run-dir", type=Path, help="a new directory (default runs/<env>/<method>/seed<k>-<utc>)")
     train.add_argument("--config", type=Path, metavar="F.yaml", help="a file with config fields; options win over it")
-    train.add_argument("--preset", default="mujoco", help=f"what to start from: {', '.join(PRESETS)} (default mujoco)")
+    preset: Any = {"default": "mujoco", "help": f"what to start from: {', '.join(PRESETS)} (default mujoco)"}
+    train.add_argument("--preset", **preset)
     fields = train.add_argument_group("config fields, with the defaults of the preset mujoco")
     for name, field in FIELDS.items():
         if name not in ("method", "env"):
@@ -163,6 +165,7 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     )
     bench.add_argument("--env", default="WindHalfCheetah-v5", help="an environment id (default WindHalfCheetah-v5)")
     bench.add_argument("--method", default="sparc", help="a method (default sparc)")
+    bench.add_argument("--preset", **preset)
     return parser, parsers
 
 

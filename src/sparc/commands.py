@@ -276,10 +276,11 @@ def bench(parsed: argparse.Namespace) -> int:
     from sparc.methods import check_method
 
     get_env(parsed.env), check_method(parsed.method)
+    make_config({"method": parsed.method, "env": parsed.env}, parsed.preset)
 
     from sparc import bench as benches
 
-    print(benches.run(parsed.what, parsed.env, parsed.method))
+    print(benches.run(parsed.what, parsed.env, parsed.method, parsed.preset))
     return 0
 
 
