@@ -16,7 +16,7 @@ from sparc.envs.racing.course import FAILURE_PENALTY, OBSERVATION_SIZE, REWARD_S
 from sparc.envs.racing.env import NOT_COMPLETED, OFF_STEPS, RUN_UP_SPEED, STUCK_STEPS, RaceVectorEnv
 from sparc.envs.racing.install import Installation
 from sparc.envs.racing.reference import find_references, store_path
-from sparc.envs.racing.simulator import COLUMN, STATE, TRACK_COLUMNS
+from sparc.envs.racing.simulator import COLUMN, CONTROL_STEP, STATE, TRACK_COLUMNS
 from sparc.envs.racing.tracks import find_track
 from sparc.errors import UserError
 from sparc.evaluation import Evaluation, evaluate
@@ -206,9 +206,19 @@ def test_every_car_is_tested_once_and_the_split_holds() -> None:
     space = get_env("RaceCars-forza-v0").context_space
     grid = space.grid(21)
     assert len(grid) == 515 and space.is_train(grid).sum() == 412
-    assert space.is_train(space.settings).all()
+    assert space.is_train(space.settings).all() and len(np.unique(space.settings, axis=0)) >= 20
+    chosen_on, tested_on = ({row.tobytes() for row in rows} for rows in (space.settings, grid))
+    assert not chosen_on & tested_on  # checkpoints are not chosen by laps that results show
     track, task = RACES["RaceCars-mixed-2-v0"]
     assert track.dirt and 180 <= len(task.space.grid(21)) <= 260
+
+
+def test_a_lap_on_the_long_track_is_not_cut_short() -> None:
+    id = "RaceCars-spring-v0"
+    env = sparc.make_env(id, **get_env(id).test_options)
+    assert env.spec is not None and env.spec.max_episode_steps is not None
+    assert env.spec.max_episode_steps * CONTROL_STEP > 1000  # the AI takes up to ten minutes
+    env.close()
 
 
 def test_unknown_names_get_the_nearest() -> None:

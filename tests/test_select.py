@@ -13,8 +13,8 @@ from sparc.select import best, pareto_front
         ({10: [1.0, 2.0], 20: [1.0, 3.0]}, [20]),  # equal in one, worse in the other
         ({10: [3.0, 1.0], 20: [1.0, 3.0], 30: [2.0, 2.0]}, [10, 20, 30]),  # each wins somewhere
         ({10: [3.0, 1.0], 20: [1.0, 3.0], 30: [1.0, 1.0]}, [10, 20]),
-        ({10: [1.0, 2.0], 20: [1.0, 2.0], 30: [1.0, 2.0]}, [10]),  # of equals, the earliest
-        ({20: [1.0, 2.0], 10: [1.0, 2.0]}, [10]),  # the earliest by updates, not by order
+        ({10: [1.0, 2.0], 20: [1.0, 2.0], 30: [1.0, 2.0]}, [30]),  # of equals, the latest
+        ({20: [1.0, 2.0], 10: [1.0, 2.0]}, [20]),  # the latest by updates, not by order
         ({10: [1.0, 2.0], 20: [1.0, 2.0], 30: [2.0, 2.0]}, [30]),  # equals, and both dominated
         ({10: [-5.0], 20: [-3.0], 30: [-4.0]}, [20]),  # one setting: the maximum
     ],
@@ -26,8 +26,8 @@ def test_pareto_front(scores: dict[int, list[float]], front: list[int]) -> None:
 def test_best_is_the_one_with_the_highest_mean() -> None:
     assert best({}) is None
     assert best({10: [9.0, 0.0], 20: [4.0, 6.0], 30: [0.0, 8.0]}) == 20
-    assert best({10: [1.0, 3.0], 20: [3.0, 1.0]}) == 10  # the same mean: the earliest
-    assert best({10: [1.0, 3.0], 20: [1.0, 3.0]}) == 10
+    assert best({10: [1.0, 3.0], 20: [3.0, 1.0]}) == 20  # the same mean: the latest
+    assert best({10: [1.0, 3.0], 20: [1.0, 3.0]}) == 20
 
 
 def test_best_is_always_on_the_front() -> None:

@@ -32,7 +32,7 @@ def test_the_provided_suites_are_the_papers() -> None:
     suites = provided()
     assert {name: len(suite.members()) for name, suite in suites.items()} == {
         "mujoco": 75, "history-length": 25, "rollout-policy": 30, "smoke": 5,
-        "race-cars": 30, "race-power-mass": 15, "race-physics-update": 15, "race-rollout-policy": 12,
+        "race-cars": 30, "race-power-mass": 15, "race-physics-update": 15, "race-rollout-policy": 12, "race-long": 3,
     }  # fmt: skip
     lengths = {member.config.history_length for member in suites["history-length"].members()}
     assert lengths == {5, 10, 25, 50, 100}

@@ -8,12 +8,12 @@ import numpy as np
 
 
 def pareto_front(scores: Mapping[int, Sequence[float]]) -> list[int]:
-    """Give the keys whose scores no other beats in one setting without losing in another; of equals, the earliest."""
+    """Give the keys whose scores no other beats in one setting without losing in another; of equals, the latest."""
     front = []
     for key, score in scores.items():
         mine = np.asarray(score)
         beaten = any(
-            np.all(np.asarray(other) >= mine) and (np.any(np.asarray(other) > mine) or other_key < key)
+            np.all(np.asarray(other) >= mine) and (np.any(np.asarray(other) > mine) or other_key > key)
             for other_key, other in scores.items()
             if other_key != key
         )
@@ -23,6 +23,5 @@ def pareto_front(scores: Mapping[int, Sequence[float]]) -> list[int]:
 
 
 def best(scores: Mapping[int, Sequence[float]]) -> int | None:
-    """Pick from the front the one with the highest mean over the settings; None if nothing was evaluated yet."""
-    front = pareto_front(scores)
-    return max(front, key=lambda key: float(np.mean(scores[key])), default=None)
+    """Pick from the front the one with the highest mean over the settings, of equals the latest: it learned longest."""
+    return max(pareto_front(scores), key=lambda key: (float(np.mean(scores[key])), key), default=None)

@@ -15,6 +15,7 @@ from sparc.envs.racing.tracks import TRACKS, Track
 from sparc.errors import UserError
 
 Progress = Callable[[int, int], None]
+LAP_STEPS = 20_000  # of a flying lap, which ends by its own limit long before
 RACES: dict[str, tuple[Track, Task]] = {}  # by the id of the environment
 
 
@@ -57,7 +58,7 @@ def _register(track: Track) -> None:
             make=partial(make_race, track, task),
             make_vector=partial(RaceVectorEnv, track, task),
             max_episode_steps=EPISODE_STEPS,
-            test_options={"setting": "lap"},
+            test_options={"setting": "lap", "max_episode_steps": LAP_STEPS},
             score=score,
             prepare=partial(prepare, track, task),
             summary=f"race {what} on {track.name} ({track.summary}) in TORCS",

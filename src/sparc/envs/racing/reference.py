@@ -7,7 +7,6 @@ our worker. Another physics, car or track has another key; nothing has to be thr
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,6 +52,8 @@ def find_references(
     track: Track, cars: Sequence[str], progress: ProgressCall | None = None, processes: int | None = None
 ) -> list[Reference]:
     """Give the AI's flying lap in each of these cars, from the store where it is known."""
+    from sparc.runs import usable_cores
+
     torcs = find_torcs()
     track.check()
     road = hashlib.sha256(track.file.read_bytes() + torcs.version.encode()).hexdigest()
@@ -63,7 +64,7 @@ def find_references(
         done = 0
         if progress and missing:
             progress(0, len(missing))
-        with ThreadPoolExecutor(processes or len(os.sched_getaffinity(0))) as pool:
+        with ThreadPoolExecutor(processes or usable_cores()) as pool:
             laps = pool.map(lambda xml: _race_safely(torcs, track, xml), missing.values())
             for key, reference in zip(missing, laps, strict=True):
                 known[key] = reference

@@ -22,7 +22,8 @@ PHYSICS = ("standard", "updated")
 TARMAC_CAR, DIRT_CAR = "gt-01", "rally-01"
 TARMAC_TYRE, DIRT_TYRE = "sports-medium", "sports-medium"
 SCALE_TRAINED, SCALE_TESTED = (0.75, 1.25), (0.5, 1.5)  # of power and of mass
-HELD_IN = 12  # cars that the evaluations during training race
+HELD_IN = 24  # cars that the evaluations during training race
+HELD_IN_SCALES = 5  # likewise, of power and of mass each
 
 
 class Task(Protocol):
@@ -70,7 +71,7 @@ class CarModels:
             tuple(unit for _, unit in FEATURES),
             on_all(trained),
             on_all(list(self._cars)),
-            np.array([features(car, car.test_tyre) for car in held_in]),
+            np.array([features(car, _untested_tyre(car, number)) for number, car in enumerate(held_in)]),
             np.array([features(car, car.test_tyre) for car in self._cars]),
         )
 
@@ -111,7 +112,12 @@ class PowerMass:
     @property
     def space(self) -> ContextSpace:
         """The two factors."""
-        return ContextSpace.box(power=("×", SCALE_TRAINED, SCALE_TESTED), mass=("×", SCALE_TRAINED, SCALE_TESTED))
+        scales = np.linspace(*SCALE_TRAINED, HELD_IN_SCALES)
+        return ContextSpace.box(
+            settings=[(power, mass) for power in scales for mass in scales],
+            power=("×", SCALE_TRAINED, SCALE_TESTED),
+            mass=("×", SCALE_TRAINED, SCALE_TESTED),
+        )
 
     def describe(self, context: Array, physics: str) -> str:
         """Give the car of a context as TORCS is told it."""
@@ -121,3 +127,9 @@ class PowerMass:
     def label(self, context: Array) -> str:
         """Name the factors."""
         return f"power ×{context[0]:.2f} mass ×{context[1]:.2f}"
+
+
+def _untested_tyre(car: Car, number: int) -> str:
+    """Give a compound for an evaluation during training: in turn, but never the one that the car is tested on."""
+    others = [tyre for tyre in COMPOUNDS if tyre != car.test_tyre]
+    return others[number % len(others)]
