@@ -42,7 +42,7 @@ def test_methods_and_environments_do_not_know_each_other(folder: str, forbidden:
     assert not found
 
 
-BELOW = ["losses", "nets", "contexts", "history", "replay", "checkpoint", "select", "config", "errors"]
+BELOW = ["losses", "nets", "contexts", "history", "replay", "checkpoint", "select", "config", "errors", "machine"]
 
 
 @pytest.mark.parametrize("name", BELOW)

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import skip_or_fail
 
 from sparc.envs.racing import catalogue
 from sparc.envs.racing.cars import FEATURES, LIMITS, Car, describe, features, find_car, read_catalogue, scaled
 from sparc.envs.racing.description import PHYSICS, expected_figures, torque_curve
-from sparc.envs.racing.install import Installation, find_torcs
+from sparc.envs.racing.install import Installation
 from sparc.envs.racing.reference import race_reference
 from sparc.envs.racing.simulator import FIGURES, STATE, Simulator
 from sparc.envs.racing.tracks import TRACKS
@@ -24,15 +23,6 @@ from sparc.envs.racing.tyres import COMPOUNDS, friction
 from sparc.errors import UserError
 
 READ_BACK = 1e-5  # relative: single precision
-
-
-@pytest.fixture(scope="module")
-def torcs() -> Installation:
-    try:
-        return find_torcs()
-    except UserError as error:
-        skip_or_fail(str(error))
-        raise
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +147,8 @@ def test_figures_that_do_not_go_together_are_named() -> None:
         ({"torque": 3 * car.torque}, "torque = .* is not in .* engine of its power and rev limit can have"),
         ({"downforce": 4.0, "drag_area": 1.0}, "drag_area = 1 m² is not above 1.55, its wings' own"),
         ({"centre_height": 0.12, "ride_height": 0.12}, r"centre_height = 0.12 m is not in \[0.14, 0.8\]"),
+        ({"mass": "12"}, "mass = '12' is not a number"),
+        ({"gears": 5.5}, r"gears = 5\.5 is not a whole number"),
         ({"drive": "awd"}, "drive 'awd' is none of rwd, fwd, 4wd"),
         ({"source": "steam"}, "source 'steam' is none of combustion, turbo, electric"),
     ):

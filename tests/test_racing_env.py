@@ -1,7 +1,10 @@
 """Racing as an environment: what is seen, what it is worth, how a lap is judged, and that crashes leave no trace."""
 
+import dataclasses
 import os
+import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,15 +13,18 @@ import numpy as np
 import pytest
 
 import sparc
+from sparc import evaluation
+from sparc.cli import main
 from sparc.envs import get_env
-from sparc.envs.racing import RACES
-from sparc.envs.racing.course import FAILURE_PENALTY, OBSERVATION_SIZE, REWARD_SCALE, Course, reward_of
-from sparc.envs.racing.env import NOT_COMPLETED, OFF_STEPS, RUN_UP_SPEED, STUCK_STEPS, RaceVectorEnv
+from sparc.envs.racing import RACES, reference
+from sparc.envs.racing.course import FAILURE_PENALTY, FELT, OBSERVATION_SIZE, REWARD_SCALE, Course, reward_of
+from sparc.envs.racing.env import OFF_STEPS, RUN_UP_SPEED, STUCK_STEPS, RaceVectorEnv
 from sparc.envs.racing.install import Installation
-from sparc.envs.racing.reference import find_references, store_path
-from sparc.envs.racing.simulator import COLUMN, CONTROL_STEP, STATE, TRACK_COLUMNS
-from sparc.envs.racing.tracks import find_track
-from sparc.errors import UserError
+from sparc.envs.racing.reference import Reference, find_references, store_path
+from sparc.envs.racing.simulator import COLUMN, CONTROL_STEP, STATE, TRACK_COLUMNS, WorkerLost
+from sparc.envs.racing.tasks import NOT_COMPLETED, SCALE_TESTED
+from sparc.envs.racing.tracks import Track, find_track
+from sparc.errors import RunFailure, UserError
 from sparc.evaluation import Evaluation, evaluate
 
 POWER_MASS, CARS = "RacePowerMass-g-track-1-v0", "RaceCars-g-track-1-v0"
@@ -41,11 +47,17 @@ def make(torcs: Installation) -> Iterator[Make]:
         venv.close()
 
 
-def pilot(states: np.ndarray, top_speed: float = 18.0) -> np.ndarray:
-    """Follow the centre line at a walking driver's pace."""
+def place(monkeypatch: pytest.MonkeyPatch, *places: list[float]) -> None:
+    """Let the next races begin at these places, in turn."""
+    queue = iter(places)
+    monkeypatch.setattr("sparc.envs.racing.env.draw_place", lambda rng, course: next(queue))
+
+
+def pilot(states: np.ndarray, top_speed: float = 18.0, aim: np.ndarray | float = 0.0) -> np.ndarray:
+    """Follow the centre line, or a line so far left of it, at a walking driver's pace."""
     error = states[:, COLUMN["track_heading"]] - states[:, COLUMN["yaw"]]
     error = (error + np.pi) % (2 * np.pi) - np.pi
-    steer = 2.0 * error - 0.1 * states[:, COLUMN["offset"]]
+    steer = 2.0 * error - np.clip(0.1 * (states[:, COLUMN["offset"]] - aim), -0.25, 0.25)
     pedal = 0.3 * (top_speed - states[:, COLUMN["vx"]])
     return np.clip(np.stack([steer, pedal], axis=1), -1, 1).astype(np.float32)
 
@@ -95,35 +107,55 @@ def test_reward_is_what_the_docs_say() -> None:
     assert sliding == pytest.approx(-REWARD_SCALE * 0.25 * 1.0 * 0.2)
 
 
-def test_nothing_that_is_seen_tells_the_context(make: Make) -> None:
-    """Two cars at the same place and speed look the same before they have moved."""
-    venv = make(setting="lap")
+LOADS = range(len(FELT) + 5 + 3 + 8, len(FELT) + 5 + 3 + 12)  # columns of the observation
+
+
+@pytest.mark.parametrize("speed", [0.0, 20.0])
+def test_cars_of_other_power_and_mass_look_the_same_before_they_have_moved(
+    make: Make, monkeypatch: pytest.MonkeyPatch, speed: float
+) -> None:
+    venv = make()
+    place(monkeypatch, *[[1500.0, 0.0, 0.0, speed]] * 2)
     observations, _ = venv.reset(seed=0, options={"context": np.array([[0.5, 1.5], [1.5, 0.5]])})
-    same = np.isclose(observations[0], observations[1], atol=1e-6)
     assert observations.shape == (2, OBSERVATION_SIZE)
-    assert same.mean() > 0.97  # the revs and the gear of the first moment may differ
+    np.testing.assert_allclose(observations[0], observations[1], atol=1e-6)
     for _ in range(20):
         observations, *_ = venv.step(np.tile(np.float32([0.0, 1.0]), (2, 1)))
     assert not np.isclose(observations[0], observations[1], atol=1e-3).all()
 
 
+@pytest.mark.parametrize("speed", [0.0, 20.0])
+def test_cars_differ_at_first_only_in_what_is_felt_at_rest(
+    make: Make, monkeypatch: pytest.MonkeyPatch, speed: float
+) -> None:
+    contexts = get_env(CARS).context_space.grid(21)[::11]
+    venv = make(CARS, cars=len(contexts))
+    place(monkeypatch, *[[1500.0, 0.0, 0.0, speed]] * len(contexts))
+    observations, _ = venv.reset(seed=0, options={"context": contexts})
+    felt = [name for name, _, _ in FELT]
+    may_differ = {*(felt.index(name) for name in ("vz", "roll", "pitch", "gear", "revs")), *LOADS}
+    differ = set(np.flatnonzero(np.ptp(observations, axis=0) > 1e-4).tolist())
+    assert set(LOADS) <= differ <= may_differ
+
+
 # Episodes
 
 
-def test_an_episode_is_given_up_when_it_leads_nowhere(make: Make) -> None:
-    venv = make(cars=3)
-    venv.reset(seed=1)
-    ends, reasons = np.zeros(3, int), np.zeros(3)
-    for step in range(1, 200):
-        actions = np.float32([[0.0, -1.0], [1.0, 1.0], [-1.0, 0.6]])  # stand still; drive in circles, off or backwards
+def test_an_episode_is_given_up_when_it_leads_nowhere(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv = make(cars=4)
+    # facing backwards; beside the road, along it; standing; and one that is all right
+    place(
+        monkeypatch, [100.0, 0.0, 2.0, 5.0], [100.0, 10.0, 0.0, 10.0], [100.0, 0.0, 0.0, 0.0], [100.0, 0.0, 0.0, 10.0]
+    )
+    venv.reset(seed=0, options={"context": np.ones((4, 2))})
+    ends, last = np.zeros(4, int), np.zeros(4)
+    for step in range(1, max(OFF_STEPS, STUCK_STEPS) + 10):
+        actions = pilot(venv.states, 10.0, aim=np.array([0.0, 10.0, 0.0, 0.0]))
+        actions[2] = 0.0, -1.0
         _, reward, terminated, _, _ = venv.step(actions)
-        reasons[terminated] = reward[terminated]
-        ends[terminated & (ends == 0)] = step
-        if (ends > 0).all():
-            break
-    assert (ends > 0).all()
-    assert ends[0] >= STUCK_STEPS and ends.max() < 200 and OFF_STEPS > 0
-    assert (reasons < -FAILURE_PENALTY + 5).all()
+        ends[terminated], last[terminated] = step, reward[terminated]
+    assert ends.tolist() == [1, OFF_STEPS, STUCK_STEPS, 0]
+    assert (last[:3] < -FAILURE_PENALTY + 5).all()
 
 
 def test_rows_that_ended_stay_as_they_are(make: Make) -> None:
@@ -163,6 +195,26 @@ def test_a_lap_is_timed_like_the_ais_own(make: Make) -> None:
     np.testing.assert_allclose(measures["lap_time"], venv.course.length / 26.0, rtol=0.15)
 
 
+def test_a_clean_lap_is_one_without_off_course_or_wall_between_the_lines(make: Make) -> None:
+    venv = make(setting="lap", cars=3)
+    venv.reset(seed=0, options={"context": np.ones((3, 2))})
+    alive, off, wall = np.ones(3, bool), np.zeros(3), np.zeros(3)
+    # Two leave the road on the same straight, before the line and in the lap; the third goes as far as to the wall.
+    lap, begin, end, aim = np.array([[0, 1450, 1535, -12], [1, 1450, 1535, -12], [1, 100, 205, -20]]).T
+    while alive.any():
+        at = venv.states[:, COLUMN["distance"]]
+        there = (venv.states[:, COLUMN["laps"]] == lap) & (at > begin) & (at < end)
+        _, _, terminated, truncated, _ = venv.step(pilot(venv.states, 26.0, np.where(there, aim, 0.0)))
+        off += alive * venv.states[:, COLUMN["off_time"]]
+        wall += alive * venv.states[:, COLUMN["wall_time"]]
+        alive &= ~(terminated | truncated)
+    assert (off > 1.0).all() and (wall > 0).tolist() == [False, False, True]
+    measures = venv.measures()
+    assert measures["completed"].tolist() == [1, 1, 1] and measures["clean"].tolist() == [1, 0, 0]
+    venv.states[2, COLUMN["lap_off"]] = 0.0  # as if it had not been off course as well
+    assert venv.measures()["clean"].tolist() == [1, 0, 0]
+
+
 def test_a_lap_that_is_too_slow_is_not_completed(make: Make) -> None:
     venv = make(setting="lap", cars=1)
     venv.reset(seed=0, options={"context": np.array([[1.5, 0.5]])})
@@ -189,14 +241,44 @@ def test_measures_and_names_go_through_an_evaluation_and_its_files(torcs: Instal
 
     space = get_env(CARS).context_space
     contexts = space.grid(21)[[0, -1]]
-    evaluation = evaluate(Pilot(), CARS, contexts)  # type: ignore[arg-type]
-    assert set(evaluation.measures) >= {"completed", "clean", "lap_time", "reference", "ratio"}
-    assert len(set(evaluation.labels)) == 2
-    evaluation.write_csv(tmp_path / "rows.csv")
+    laps = evaluate(Pilot(), CARS, contexts)  # type: ignore[arg-type]
+    assert set(laps.measures) >= {"completed", "clean", "lap_time", "reference", "ratio"}
+    assert len(set(laps.labels)) == 2
+    laps.write_csv(tmp_path / "rows.csv")
     again = Evaluation.read_csv(tmp_path / "rows.csv")
-    assert again.labels == evaluation.labels and again.summary() == evaluation.summary()
-    for name, values in evaluation.measures.items():
+    assert again.labels == laps.labels and again.summary() == laps.summary()
+    for name, values in laps.measures.items():
         np.testing.assert_array_equal(again.measures[name], values)
+
+
+def test_an_evaluation_tells_of_a_lost_simulator_and_of_its_own_length(
+    torcs: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    real = evaluation.make_vector_env
+    monkeypatch.setattr(evaluation, "make_vector_env", lambda *args, **how: made.append(real(*args, **how)) or made[0])
+
+    class Killer:
+        reads = "obs"
+
+        def reset(self) -> None: ...
+
+        def act(self, obs: np.ndarray, contexts: Any) -> np.ndarray:
+            if made[0]._elapsed[0] == 2:
+                os.kill(made[0]._field.pids[0], signal.SIGKILL)
+            return np.zeros((len(obs), 2), np.float32)
+
+    steps: list[tuple[int, int]] = []
+    with pytest.warns(UserWarning, match="The simulator of g-track-1 was lost"):
+        evaluate(
+            Killer(),  # type: ignore[arg-type]
+            POWER_MASS,
+            np.ones((1, 2)),
+            progress=lambda *now: steps.append(now),
+            setting="race",
+            max_episode_steps=5,
+        )
+    assert steps[-1] == (5, 5)
 
 
 # Cars
@@ -227,6 +309,21 @@ def test_unknown_names_get_the_nearest() -> None:
     for option, value, hint in (("physics", "update", "updated"), ("setting", "laps", "lap")):
         with pytest.raises(UserError, match=f"{option} must be .* Did you mean '{hint}'"):
             sparc.make_vector_env(POWER_MASS, 1, **{option: value})
+
+
+def test_a_state_of_another_physics_or_setting_is_refused(make: Make) -> None:
+    context = {"context": np.ones((1, 2))}
+    venv = make(cars=1)
+    venv.reset(seed=0, options=context)
+    state = venv.get_state()
+    for options in ({"physics": "updated"}, {"setting": "lap"}):
+        other = make(cars=1, **options)
+        other.reset(seed=0, options=context)
+        before = other.states.copy()
+        with pytest.raises(UserError, match=r"state is not of physics='\w+', setting='\w+'; make the environment with"):
+            other.set_state(state)
+        np.testing.assert_array_equal(other.states, before)
+    make(cars=1).set_state(state)
 
 
 def test_the_updated_physics_drives_otherwise(make: Make) -> None:
@@ -263,6 +360,33 @@ def test_killing_the_simulator_changes_nothing_but_the_count(make: Make) -> None
     assert len(notes) == 2 and "g-track-1" in notes[0] and "SIGKILL" in notes[0]
     assert venv.counters() == {"simulator_restarts": 2}
     assert not venv.take_notes()
+    resumed = make(CARS, cars=4)
+    resumed.set_state(venv.get_state())
+    assert resumed.counters() == {"simulator_restarts": 2}
+
+
+def test_a_note_names_the_car_of_its_time_and_says_whether_it_is_out(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    venv = make(cars=2)
+    venv.reset(seed=0, options={"context": np.array([[1.0, 1.0], [1.5, 0.5]])})
+    real, broken = venv._field.step, np.array([False, True])
+
+    def step(actions: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        real(actions, chosen)
+        venv._field._parts[0][1].crashes += [(0, "first"), (1, "second"), (-1, "third")]
+        return broken.copy()
+
+    monkeypatch.setattr(venv._field, "step", step)
+    venv.step(np.zeros((2, 2), np.float32))
+    venv.reset(seed=1, options={"context": np.full((2, 2), 0.8)})
+    first, second, third = venv.take_notes()
+    assert "first; it was the turn of power ×1.00 mass ×1.00" in first and "nothing was missed" in first
+    assert "second; it was the turn of power ×1.50 mass ×0.50" in second and "this car is out of its race" in second
+    assert "(third)" in third and "nothing was missed" in third
+    venv._field._parts[0][1].crashes.append((1, "fourth"))
+    venv.reset(seed=2, options={"context": np.full((2, 2), 0.9)})
+    assert "the turn of power ×0.90 mass ×0.90" in venv.take_notes()[0]
 
 
 def test_a_car_that_breaks_the_simulator_is_out_and_the_others_race_on(
@@ -302,9 +426,103 @@ def test_reference_laps_are_kept_and_belong_to_car_and_physics(
     updated = [task.describe(np.array([1.0, 1.0]), "updated")]
     assert find_references(track, updated, lambda *now: raced.append(now))[0].time != base.time
     assert raced  # another physics is another lap
-    store_path().write_bytes(b"no database" * 100)
-    with pytest.raises(sparc.RunFailure, match="store of reference laps is damaged"):
+    first_page = store_path().read_bytes()[:4096]
+    for damaged in (first_page + b"?" * 8192, b"no database" * 100):  # found when rows are read; when it is opened
+        store_path().write_bytes(damaged)
+        with pytest.raises(sparc.RunFailure, match="store of reference laps is damaged"):
+            find_references(track, cars)
+    store_path().unlink()
+    store_path().mkdir()
+    with pytest.raises(sparc.RunFailure, match=r"cannot use the store of reference laps .*: unable to open"):
         find_references(track, cars)
+
+
+def test_a_reference_lap_belongs_to_all_it_depends_on(
+    torcs: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in find_track("g-track-1").files():
+        copy = tmp_path / file.resolve().relative_to(torcs.data)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    driver = tmp_path / "drivers/inferno/inferno.so"
+    driver.parent.mkdir(parents=True)
+    driver.write_bytes(b"a driver")
+    monkeypatch.setattr("sparc.envs.racing.tracks.DATA", tmp_path)
+    track, here = find_track("g-track-1"), dataclasses.replace(torcs, libraries=tmp_path)
+    keys = [reference._road(here, track)]
+    for file in (*track.files(), driver):
+        file.write_bytes(file.read_bytes() + b" ")
+        keys.append(reference._road(here, track))
+    keys.append(reference._road(dataclasses.replace(here, version="another"), track))
+    for name, value in (("NUMBER", 4), ("LAPS", 3)):
+        monkeypatch.setattr(reference, name, value)
+        keys.append(reference._road(here, track))
+    assert len(set(keys)) == len(keys) == 8
+
+
+def test_no_reference_lap_is_begun_after_an_interrupt(
+    torcs: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference, "cache_folder", lambda: tmp_path)
+    begun: list[str] = []
+
+    def lap(torcs: Installation, track: Track, xml: str) -> Reference:
+        begun.append(xml)
+        time.sleep(0.05)
+        return Reference(1.0, 0.0, 0.0, 0.0)
+
+    def interrupt(done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(reference, "_flying_lap", lap)
+    with pytest.raises(KeyboardInterrupt):
+        find_references(find_track("g-track-1"), [str(number) for number in range(50)], interrupt, processes=1)
+    assert len(begun) < 25
+
+
+def test_a_driver_that_crashes_races_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    crashes, laps = [2], object()
+
+    def race(*_: Any) -> Any:
+        crashes[0] -= 1
+        if crashes[0] >= 0:
+            raise WorkerLost("killed by SIGSEGV", 0)
+        return laps
+
+    monkeypatch.setattr(reference, "race_reference", race)
+    track: Any = find_track("g-track-1")
+    torcs: Any = None
+    assert reference.race_safely(torcs, track, "") is laps
+    crashes[0] = 3
+    with pytest.raises(RunFailure, match="inferno crashes on g-track-1: killed by SIGSEGV"):
+        reference.race_safely(torcs, track, "")
+
+
+def test_weak_laps_of_the_ai_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def laps(track: Any, cars: list[str], progress: Any) -> list[Reference]:
+        weak = [Reference(90.0, 0.5, 0.0, 0.0), Reference(91.0, 0.0, 0.25, 12.0), Reference(*[np.nan] * 4)]
+        return weak + [Reference(80.0, 0.0, 0.0, 3.0)] * 12 + [Reference(80.0, 0.0, 0.0, 0.0)] * (len(cars) - 15)
+
+    monkeypatch.setattr(reference, "find_references", laps)
+    assert main(["references", POWER_MASS, "--grid", "4"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("no lap: ") == 1 and out.count("weak lap: ") == 10 and "14 weak laps" in out
+    assert "90.0 s, off course 0.5 s\n" in out and "91.0 s, at a wall 0.25 s, damage 12 points\n" in out
+
+
+@pytest.mark.parametrize("track_name", ["forza", "mixed-2"])
+def test_the_ai_drives_the_outermost_cars_soundly(torcs: Installation, track_name: str) -> None:
+    """All around the tested range of power and mass; a poor lap there would flatter a policy."""
+    track, task = RACES[f"RacePowerMass-{track_name}-v0"]
+    grid = task.space.grid(5)
+    edge = grid[np.isin(grid, SCALE_TESTED).any(axis=1)]
+    laps = find_references(track, [task.describe(context, "standard") for context in edge])
+    assert len(laps) == 16
+    for context, lap in zip(edge, laps, strict=True):
+        assert (lap.off, lap.wall, lap.damage) == (0, 0, 0), task.label(context)
+    times = np.array([lap.time for lap in laps])
+    assert times.max() < 1.5 * times.min()
 
 
 def test_an_ai_that_does_not_come_round_is_said(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

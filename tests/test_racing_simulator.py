@@ -1,7 +1,13 @@
 """TORCS in a process of its own: the game's laps, the same bits however many cars there are, and crashes survived."""
 
+import dataclasses
 import os
+import re
+import shutil
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +17,8 @@ import pytest
 from sparc.envs.racing import install, simulator
 from sparc.envs.racing.cars import describe, find_car
 from sparc.envs.racing.install import Installation, game_laps, stock_car, worker_laps
-from sparc.envs.racing.simulator import COLUMN, STATE, Simulator, WorkerLost
+from sparc.envs.racing.simulator import COLUMN, STATE, Simulator
+from sparc.envs.racing.tracks import TRACKS
 from sparc.errors import RunFailure, SparcError, UserError
 
 ROLLING = [300.0, 0.0, 0.0, 15.0]  # distance, offset, heading, speed
@@ -127,26 +134,105 @@ def test_a_worker_that_hangs_is_replaced(make: Make, monkeypatch: pytest.MonkeyP
     assert "did not answer" in simulator_under_test.crashes[0][1]
 
 
-def test_a_car_that_crashes_the_new_worker_as_well_is_left_out(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_lost_between_two_requests_is_no_cars_fault(make: Make) -> None:
     field = make(3)
-    waits = iter([WorkerLost("it was ended by SIGSEGV", 1), WorkerLost("it was ended by SIGSEGV", 1)])
-    real = simulator.Worker.wait
+    field.step(np.zeros((3, 2)))
+    os.kill(field.pid, signal.SIGKILL)
+    field.reset([1], np.array([ROLLING]))
+    assert field.crashes == [(-1, "it was ended by SIGKILL")]
 
-    def wait(worker: simulator.Worker) -> None:
-        lost = next(waits, None) if field._chosen[1] and worker.turn is not None and asked else None
-        real(worker)
-        if lost is not None:
-            raise lost
 
-    asked = True
-    monkeypatch.setattr(simulator.Worker, "wait", wait)
-    monkeypatch.setattr(field, "_restart", lambda lost: field.crashes.append((lost.slot, str(lost))))
-    before = field.states[1].copy()
-    assert field.step(np.zeros((3, 2))).tolist() == [False, True, False]
-    assert len(field.crashes) == 2
-    asked = False
-    assert not field.step(np.zeros((3, 2)), np.array([True, False, True])).any()
-    assert not np.array_equal(field.states[0], before)
+def test_a_car_that_crashes_the_new_worker_as_well_is_left_out(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulator, "PATIENCE", 600.0)  # a worker caught in a loop ends itself
+    expected, field = drive(make(3), 5), make(3)
+    bad = re.sub(r'(name="mu" val=")[^"]*', r"\g<1>1e30", describe(find_car("gt-01"), "racing-soft"))
+    field.load(1, bad)  # TORCS turns its wheels back by full circles, for ever
+    field.reset([1], np.array([ROLLING]))
+    rng, others = np.random.default_rng(0), np.random.default_rng(99)
+    rows, broken = [], np.zeros(3, bool)
+    for _ in range(5):
+        actions = others.uniform(-1, 1, (3, 2))
+        actions[0] = [rng.uniform(-0.2, 0.2), rng.uniform(-0.3, 1.0)]
+        broken |= field.step(actions, ~broken)
+        assert broken.tolist() == [False, True, False]
+        rows.append(field.states[0].copy())
+    assert field.crashes == [(1, "it was caught in an endless loop")] * 2
+    np.testing.assert_array_equal(rows, expected)
+
+
+def test_a_step_that_was_interrupted_leaves_no_answer_behind(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, field = drive(make(2), 5), make(2)
+
+    def interrupt(worker: simulator.Worker) -> None:
+        raise KeyboardInterrupt
+
+    for go_on in (lambda: None, lambda: field.load(1, field.car_in(1) or ""), lambda: field.restore(field.snapshots())):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(simulator.Worker, "wait", interrupt)
+            field.step(np.zeros((2, 2)))
+        go_on()
+        field.reset([0, 1], np.array([ROLLING] * 2))
+        np.testing.assert_array_equal(drive(field, 5), expected)
+    assert field.crashes == [(-1, "a request was interrupted")] * 3
+
+
+def test_damaged_snapshots_are_refused_and_the_cars_stay(make: Make) -> None:
+    field, other = make(2), make(2)
+    drive(field, 5)
+    drive(other, 5)
+    with pytest.raises(UserError, match="saved cars do not fit"):
+        field.restore(np.full_like(field.snapshots(), 7))
+    np.testing.assert_array_equal(drive(field, 5, seed=1), drive(other, 5, seed=1))
+
+
+def test_a_worker_lost_while_restoring_or_measuring_is_replaced(make: Make) -> None:
+    field = make(2)
+    snapshots = field.snapshots()
+    expected = drive(field, 5), field.describe_track(50)
+    os.kill(field.pid, signal.SIGKILL)
+    field.restore(snapshots)
+    np.testing.assert_array_equal(drive(field, 5), expected[0])
+    os.kill(field.pid, signal.SIGKILL)
+    np.testing.assert_array_equal(field.describe_track(50), expected[1])
+    assert [slot for slot, _ in field.crashes] == [-1, -1]
+
+
+def test_a_worker_that_cannot_go_on_is_a_failure_in_one_line(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    field = make(1)
+    monkeypatch.setitem(field._cars, 0, "<params")
+    os.kill(field.pid, signal.SIGKILL)
+    with pytest.raises(RunFailure, match="cannot be started again: TORCS cannot read"):
+        field.step(np.zeros((1, 2)))
+
+
+def test_a_worker_whose_owner_is_killed_leaves_nothing(torcs: Installation, track: Path) -> None:
+    code = f"""
+from pathlib import Path
+from sparc.envs.racing.install import find_torcs
+from sparc.envs.racing.simulator import Worker
+worker = Worker(find_torcs(), Path({str(track)!r}), 1)
+print(worker._log.parent, flush=True)
+input()
+"""
+    owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with owner:
+        assert owner.stdout is not None
+        folder = Path(owner.stdout.readline().strip())
+        assert (folder / "log").is_file()
+        owner.kill()
+    until = time.monotonic() + 30
+    while folder.exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_worker_that_cannot_be_started_leaves_nothing(
+    torcs: Installation, track: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(RunFailure, match=r"worker cannot be started: .*No such file"):
+        simulator.Worker(dataclasses.replace(torcs, worker=tmp_path / "none"), track, 1)
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("distance", [0.0, 777.0, 2056.0])
@@ -246,3 +332,29 @@ def test_a_worker_for_another_source_is_not_used(
     monkeypatch.setattr(install, "SOURCE", changed)
     with pytest.raises(SparcError, match="not built: run `make torcs`"):
         install.find_torcs()
+
+
+@pytest.mark.parametrize("missing", ["lib/libtgf.so", "modules/simu/simuv2.so", "drivers/inferno/inferno.so"])
+def test_a_library_that_is_missing_is_named(
+    torcs: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: str
+) -> None:
+    monkeypatch.setattr(install, "LIBRARIES", tmp_path)
+    for name in (*install.LINKED, "drivers/inferno/inferno.so"):
+        (tmp_path / "here/torcs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "here/torcs" / name).touch()
+    (tmp_path / "here/torcs" / missing).unlink()
+    with pytest.raises(UserError, match=f"not whole, .*{missing} is missing: apt-get install --reinstall torcs$"):
+        install.find_torcs()
+
+
+def test_a_file_that_a_track_includes_is_missed_before_torcs_crashes(
+    torcs: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    track = TRACKS["g-track-1"]
+    assert [file.name for file in track.files()] == ["g-track-1.xml", "surfaces.xml", "objects.xml"]
+    folder = tmp_path / "tracks/road/g-track-1"
+    folder.mkdir(parents=True)
+    shutil.copy(track.file, folder)
+    monkeypatch.setattr("sparc.envs.racing.tracks.DATA", tmp_path)
+    with pytest.raises(UserError, match=r"surfaces\.xml is missing: apt-get install --reinstall torcs-data"):
+        track.check()

@@ -15,6 +15,8 @@ from sparc.envs.racing.course import REWARD_SCALE
 from sparc.envs.racing.env import RaceVectorEnv
 from sparc.envs.racing.install import Installation
 from sparc.evaluation import evaluate
+from sparc.play import play, report
+from sparc.race_replay import replay_run
 from sparc.runs import Run
 from sparc.stopping import Stop
 from sparc.training import Trainer
@@ -47,7 +49,7 @@ def test_a_simulator_killed_during_training_changes_no_bit_of_the_run(
         return run.path
 
     undisturbed, disturbed = train("undisturbed", kill=False), train("disturbed", kill=True)
-    assert_same_run(undisturbed, disturbed, but=(RESTARTS,))
+    assert_same_run(undisturbed, disturbed, but=(RESTARTS, "collector.env.lost"))
     assert killed == [50, 150]
     assert len(notes) == 2 and all("g-track-1" in note and "SIGKILL" in note for note in notes), notes
     last = [[r for r in Run.open(run).records() if RESTARTS in r][-1][RESTARTS] for run in (undisturbed, disturbed)]
@@ -75,3 +77,15 @@ def test_a_short_run_learns_to_stay_on_course(learner: Path) -> None:
 
     assert metres(0) < 0.0  # off course at once: the penalty is all there is
     assert metres(1_500) > 500.0
+
+
+def test_a_run_is_replayed_as_a_page_with_racing_lines_and_played_with_its_lap(learner: Path, tmp_path: Path) -> None:
+    run = Run.open(learner)
+    page, lines, laps = replay_run(run, "last", 2, [], None, tmp_path / "page.html", None)
+    assert page.stat().st_size > 10_000 and laps == 2
+    assert {*lines} == ({*(tmp_path / "page-lines").iterdir()} if lines else set())
+    run.config.env_options["physics"] = "updated"  # trained in: what is replayed, unless told otherwise
+    assert replay_run(run, "last", 1, [], None, None, None)[0].name == "1500-updated.html"
+    assert replay_run(run, "last", 1, [], "standard", None, None)[0].name == "1500.html"
+    told = report(play(learner, None, [tmp_path / "a.gif"], checkpoint="last", steps=5, width=120))
+    assert "lap not completed; return" in told

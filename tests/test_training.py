@@ -28,8 +28,8 @@ WRAPPING = {
     "steps_per_update": 10,
     "evaluate_every": 20,
     "log_every": 10,
-    "expert_updates": 100,
 }
+EXPERT = {"rma": {"expert_updates": 100}}  # by method
 FIRST, TOTAL = 120, 160  # updates: asked for at first, and after the run was extended
 
 PENDULUM = """
@@ -112,7 +112,9 @@ def straight(tmp_path_factory: pytest.TempPathFactory, tiny_wrapping: dict[str, 
     def run(method: str) -> Path:
         if method not in done:
             folder = tmp_path_factory.mktemp("straight") / method
-            done[method] = sparc.train(method, BOAT, run_dir=folder, updates=TOTAL, **tiny_wrapping)
+            done[method] = sparc.train(
+                method, BOAT, run_dir=folder, updates=TOTAL, **tiny_wrapping, **EXPERT.get(method, {})
+            )
         return done[method]
 
     return run
@@ -150,7 +152,8 @@ def test_an_interrupted_and_extended_run_is_the_straight_one(
 ) -> None:
     run = tmp_path / "run"
     with pytest.raises(Crash):
-        sparc.train(method, BOAT, run_dir=run, updates=FIRST, report=crash_at(90), **tiny_wrapping)
+        fields = {**tiny_wrapping, **EXPERT.get(method, {})}
+        sparc.train(method, BOAT, run_dir=run, updates=FIRST, report=crash_at(90), **fields)
     assert newest(run).name == "80"
     sparc.resume(run)
     assert newest(run).name == str(FIRST)
@@ -182,7 +185,7 @@ def test_resuming_restores_every_kind_of_environment(
     (tmp_path / "resumed_pendulum.py").write_text(PENDULUM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    fields = {**tiny, **WRAPPING, "env_options": options, "expert_updates": 0}
+    fields = {**tiny, **WRAPPING, "env_options": options}
     straight = sparc.train("oracle", env, run_dir=tmp_path / "straight", updates=60, **fields)
     run = tmp_path / "run"
     with pytest.raises(Crash):
@@ -216,6 +219,8 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
     (note,) = [record["note"] for record in records if "note" in record]
     assert f"{run}/checkpoints/140 is damaged" in note
     assert Run.open(run).manifest()["sessions"][-1]["from_updates"] == 120
+    first = next(record for record in records if "note" not in record)
+    assert first["evaluation"] == Run.open(run).evaluation(120)  # of the checkpoint that it goes on from
     assert_same_run(run, straight("oracle"))
 
     for number in checkpoint.numbers(run / "checkpoints"):
@@ -319,7 +324,7 @@ def test_rma_trains_only_the_adapter_on_the_best_expert(
     expert = [[1, 1, 1], [7, 7, 7], [6, 6, 6], [2, 2, 2], [2, 2, 2]]  # phase one: at 20, 40, …, 100
     adapter = [[3, 3, 3], [2, 2, 2], [1, 1, 1]]  # phase two: at 120, 140, 160
     script(monkeypatch, expert + adapter)
-    run = sparc.train("rma", BOAT, run_dir=tmp_path / "run", updates=TOTAL, **tiny_wrapping)
+    run = sparc.train("rma", BOAT, run_dir=tmp_path / "run", updates=TOTAL, **tiny_wrapping, **EXPERT["rma"])
     assert checkpoint.numbers(run / "checkpoints") == [40, 120, 140, 160]  # the expert, the best, the newest two
     arrays, meta = {}, {}
     for number in (40, 120, 160):

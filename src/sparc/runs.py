@@ -25,6 +25,7 @@ from sparc import checkpoint, select
 from sparc.config import Config, make_config, read_config
 from sparc.envs import make_vector_env
 from sparc.errors import RunFailure, UserError
+from sparc.machine import processor, usable_cores
 from sparc.methods import check_method
 
 LOCK_ATTEMPTS, LOCK_SECONDS = 10, 0.3
@@ -177,6 +178,11 @@ class Run:
                 break
         return records
 
+    def evaluation(self, updates: int) -> dict[str, Any] | None:
+        """Find what the evaluation after so many updates of training gave."""
+        found = (line for line in self.records() if line["kind"] == "evaluation" and line["updates"] == updates)
+        return next(found, None)
+
     def updates(self) -> int:
         """Say how far the run is: its newest checkpoint."""
         return max(checkpoint.numbers(self.checkpoints), default=0)
@@ -262,22 +268,6 @@ def session(updates: int) -> dict[str, Any]:
         "machine": {"system": platform.platform(), "processor": processor(), "cores": usable_cores()},
         "versions": versions,
     }
-
-
-def usable_cores() -> int:
-    """Count the cores that this process may use; NPROC, which XLA heeds as well, can limit them."""
-    if (limit := os.environ.get("NPROC", "")).isdecimal() and int(limit) > 0:
-        return int(limit)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def processor() -> str:
-    """Name the processor, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
 
 
 def _runs_below(path: Path) -> str:

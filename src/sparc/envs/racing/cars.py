@@ -82,6 +82,8 @@ class Car:
     def __post_init__(self) -> None:
         for figure, (unit, low, high) in LIMITS.items():
             self._check_number(figure, unit, low, high)
+        if not isinstance(self.gears, int | np.integer):
+            raise UserError(f"car '{self.name}': gears = {self.gears!r} is not a whole number")
         self._check_number("centre_height", "m", self.ride_height + CLEARANCE, LIMITS["centre_height"][2])
         for figure, options in (("drive", tuple(TORCS_DRIVE)), ("source", SOURCES)):
             if getattr(self, figure) not in options:
@@ -91,6 +93,8 @@ class Car:
 
     def _check_number(self, figure: str, unit: str, low: float, high: float) -> None:
         value = getattr(self, figure)
+        if not isinstance(value, int | float | np.number):
+            raise UserError(f"car '{self.name}': {figure} = {value!r} is not a number")
         if not low <= value <= high:  # also so for NaN
             unit = "" if unit == "1" else f" {unit}"
             raise UserError(f"car '{self.name}': {figure} = {value:g}{unit} is not in [{low:g}, {high:g}]")

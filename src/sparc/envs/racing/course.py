@@ -1,7 +1,9 @@
 """What a driver sees and feels, and what a step is worth: observation and reward from the simulator's rows of state.
 
-Everything is in the car's frame and none of it tells where on the track the car is, or which car it is: loads are
-shares of their sum, revs are relative to the limit. What the car weighs must be felt.
+Everything is in the car's frame and none of it tells where on the track the car is, or is a figure of the car: loads
+are shares of their sum, revs are relative to the limit. What a driver feels at rest is there from the first moment: the
+shares of the loads tell how the weight is distributed; gear, revs, roll and pitch, and with it vz, differ between cars.
+What the car weighs, what its engine gives and how its tyres grip must be felt in driving.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ CLIP = 5.0  # of every scaled number
 
 # Feature, unit, and the number it is divided by.
 FELT: tuple[tuple[str, str, float], ...] = (
-    ("vx", "m/s", 30.0), ("vy", "m/s", 5.0), ("vz", "m/s", 3.0),
-    ("roll_rate", "rad/s", 1.0), ("pitch_rate", "rad/s", 1.0), ("yaw_rate", "rad/s", 1.0),
-    ("ax", "m/s²", 10.0), ("ay", "m/s²", 10.0), ("az", "m/s²", 10.0),
-    ("roll", "rad", 0.1), ("pitch", "rad", 0.1),
-    ("gear", "", 5.0), ("revs", "of the limit", 1.0), ("steer", "of the lock", 1.0),
+    ("vx", "m/s", 20.0), ("vy", "m/s", 2.0), ("vz", "m/s", 1.0),
+    ("roll_rate", "rad/s", 0.1), ("pitch_rate", "rad/s", 0.05), ("yaw_rate", "rad/s", 0.4),
+    ("ax", "m/s²", 5.0), ("ay", "m/s²", 10.0), ("az", "m/s²", 3.0),
+    ("roll", "rad", 0.05), ("pitch", "rad", 0.05),
+    ("gear", "", 2.0), ("revs", "of the limit", 0.25), ("steer", "of the lock", 0.5),
 )  # fmt: skip
 _FELT = [COLUMN[name] for name, _, _ in FELT]
 _SCALE = np.array([scale for _, _, scale in FELT])
@@ -34,8 +36,9 @@ _SLIP_RATIO, _SLIP_ANGLE, _LOAD = (
     slice(COLUMN[f"{name}_front_right"], COLUMN[f"{name}_front_right"] + 4)
     for name in ("slip_ratio", "slip_angle", "load")
 )
-SLIP_SCALE = (0.2, 0.2)  # ratio; rad
-WIDTH_SCALE, BEND_SCALE, AHEAD_SCALE = 10.0, 0.02, 100.0  # m, 1/m, m
+SLIP_SCALE = (0.1, 0.2)  # ratio; rad
+LOAD_SCALE = 0.25  # of a quarter of the weight
+HEADING_SCALE, WIDTH_SCALE, BEND_SCALE, AHEAD_SCALE = 0.2, 10.0, 0.01, 0.2  # rad, m, 1/m, of the way there
 
 OBSERVATION_SIZE = len(FELT) + 5 + 3 + 12 + 2 + 4 * POINTS
 OFF_COURSE = 3  # wheels out
@@ -84,6 +87,11 @@ def _wrapped(angle: Array) -> Array:
     return (angle + np.pi) % (2 * np.pi) - np.pi
 
 
+def _bend(curvature: Array) -> Array:
+    """Scale curvature by its root, to which the speed that a bend allows is inverse."""
+    return np.sign(curvature) * np.sqrt(np.abs(curvature) / BEND_SCALE)
+
+
 def observe(states: Array, last_actions: Array, course: Course) -> Array:
     """Give what the drivers of these cars see, (N, OBSERVATION_SIZE)."""
     rows = len(states)
@@ -97,10 +105,10 @@ def observe(states: Array, last_actions: Array, course: Course) -> Array:
     times = np.linspace(0.0, HORIZON, POINTS + 1)
     line = course.at(distance[:, None] + reach[:, None] * times)  # (N, POINTS + 1, 4); the first is beside the car
     out[:, at] = offset / half_width
-    out[:, at + 1] = np.sin(error)
+    out[:, at + 1] = np.sin(error) / HEADING_SCALE
     out[:, at + 2] = np.cos(error)
     out[:, at + 3] = half_width / WIDTH_SCALE
-    out[:, at + 4] = line[:, 0, 3] / BEND_SCALE
+    out[:, at + 4] = _bend(line[:, 0, 3])
     at += 5
     wheels_out = states[:, COLUMN["wheels_out"]]
     out[:, at] = wheels_out / 4
@@ -110,16 +118,17 @@ def observe(states: Array, last_actions: Array, course: Course) -> Array:
     out[:, at : at + 4] = states[:, _SLIP_RATIO] / SLIP_SCALE[0]
     out[:, at + 4 : at + 8] = states[:, _SLIP_ANGLE] / SLIP_SCALE[1]
     load = states[:, _LOAD]
-    out[:, at + 8 : at + 12] = 4 * load / np.maximum(load.sum(axis=1, keepdims=True), 1.0)
+    out[:, at + 8 : at + 12] = (4 * load / np.maximum(load.sum(axis=1, keepdims=True), 1.0) - 1.0) / LOAD_SCALE
     at += 12
     out[:, at : at + 2] = last_actions
     at += 2
     ahead = line[:, 1:]
     dx, dy = ahead[..., 0] - states[:, COLUMN["x"], None], ahead[..., 1] - states[:, COLUMN["y"], None]
     cosine, sine = np.cos(yaw)[:, None], np.sin(yaw)[:, None]
-    out[:, at : at + POINTS] = (dx * cosine + dy * sine) / AHEAD_SCALE
-    out[:, at + POINTS : at + 2 * POINTS] = (dy * cosine - dx * sine) / AHEAD_SCALE
-    out[:, at + 2 * POINTS : at + 3 * POINTS] = ahead[..., 3] / BEND_SCALE
+    way = reach[:, None] * times[1:]
+    out[:, at : at + POINTS] = ((dx * cosine + dy * sine) / way - 1.0) / AHEAD_SCALE
+    out[:, at + POINTS : at + 2 * POINTS] = (dy * cosine - dx * sine) / way / AHEAD_SCALE
+    out[:, at + 2 * POINTS : at + 3 * POINTS] = _bend(ahead[..., 3])
     out[:, at + 3 * POINTS :] = ahead[..., 2] / WIDTH_SCALE
     return np.clip(out, -CLIP, CLIP, out=out)
 

@@ -17,7 +17,7 @@ from sparc.envs.racing.course import CLIP, OBSERVATION_SIZE, OFF_COURSE, Course,
 from sparc.envs.racing.field import Field
 from sparc.envs.racing.reference import find_references
 from sparc.envs.racing.simulator import COLUMN, CONTROL_STEP
-from sparc.envs.racing.tasks import PHYSICS, Task
+from sparc.envs.racing.tasks import NOT_COMPLETED, PHYSICS, Task
 from sparc.envs.racing.tracks import Track
 from sparc.errors import UserError, nearest
 
@@ -30,7 +30,6 @@ OFF_STEPS = 30  # so many steps in a row off course
 # A flying lap begins with a run-up, so that the line is crossed at speed.
 RUN_UP, RUN_UP_SHARE, RUN_UP_SPEED = 1000.0, 0.5, 20.0  # m, but at most this share of the track; m/s
 RUN_UP_SLOWEST = 5.0  # m/s on average: slower, and the lap is given up before the line
-NOT_COMPLETED = 2.0  # the ratio of a lap that was not completed; a lap slower than this is not completed
 SETTINGS = ("race", "lap")
 TRAIL_STEPS = 60  # that a picture shows
 
@@ -64,9 +63,11 @@ class RaceVectorEnv(NativeVectorEnv):
     ) -> None:
         self._task, self._physics = task, _one_of("physics", physics, PHYSICS)
         self._lap = _one_of("setting", setting, SETTINGS) == "lap"
+        self._race = np.array([PHYSICS.index(physics), self._lap])  # what a saved state must agree with
         super().__init__(num_envs, task.space, Spaces(), None if self._lap else max_episode_steps, change_probability)
         self._track = track
         self._field = Field(track, num_envs, threads)
+        self._run_up = min(RUN_UP, RUN_UP_SHARE * self._field.course.length)  # m
         self._loaded = np.full_like(self.contexts, np.nan)  # the contexts that the cars were made from
         self._actions = np.zeros((num_envs, 2))
         self._progress = np.zeros(num_envs)
@@ -74,7 +75,8 @@ class RaceVectorEnv(NativeVectorEnv):
         self._ended = np.zeros(num_envs, bool)  # not simulated any more
         self._limits = np.full(num_envs, np.inf)  # s of a flying lap
         self._references = np.full(num_envs, np.nan)  # s
-        self._lost = 0  # workers, so far
+        self._lost = np.zeros(1, np.int64)  # workers, so far
+        self._notes: list[str] = []
 
     def _arrays(self) -> State:
         return super()._arrays() | {
@@ -86,26 +88,31 @@ class RaceVectorEnv(NativeVectorEnv):
             "ended": self._ended,
             "limits": self._limits,
             "references": self._references,
+            "lost": self._lost,
         }
 
     def get_state(self) -> State:
         """Return everything needed to go on bit for bit, the cars' snapshots included."""
-        return super().get_state() | {"cars": self._field.snapshots()}
+        return super().get_state() | {"race": self._race.copy(), "cars": self._field.snapshots()}
 
     def set_state(self, state: State) -> None:
         """Go on exactly where get_state was called, here or in another process."""
         rest = dict(state)
-        cars = rest.pop("cars", np.zeros(0))
-        check_state({"cars": cars}, {"cars": (self.num_envs, self._field.snapshot_size)})
+        own = {name: rest.pop(name, np.zeros(0)) for name in ("race", "cars")}
+        check_state(own, {"race": self._race.shape, "cars": (self.num_envs, self._field.snapshot_size)})
+        if (own["race"] != self._race).any():
+            raise UserError(
+                f"the saved environment state is not of physics='{self._physics}', setting='{SETTINGS[self._lap]}'; "
+                "make the environment with the options it was saved with"
+            )
         super().set_state(rest)
-        self._field.restore([self._task.describe(context, self._physics) for context in self._loaded], cars)
+        self._field.restore([self._task.describe(context, self._physics) for context in self._loaded], own["cars"])
 
     def _start(self, rows: NDArray[np.intp]) -> None:
         course = self._field.course
         cars = [self._task.describe(self.contexts[row], self._physics) for row in rows]
         if self._lap:
-            run_up = min(RUN_UP, RUN_UP_SHARE * course.length)
-            places = np.tile([course.length - run_up, 0.0, 0.0, RUN_UP_SPEED], (len(rows), 1))
+            places = np.tile([course.length - self._run_up, 0.0, 0.0, RUN_UP_SPEED], (len(rows), 1))
             self._references[rows] = [lap.time for lap in find_references(self._track, cars)]
             if not np.isfinite(self._references[rows]).all():
                 car = self._task.label(self.contexts[rows[int(np.argmin(np.isfinite(self._references[rows])))]])
@@ -122,6 +129,7 @@ class RaceVectorEnv(NativeVectorEnv):
         self._stuck[rows] = self._off[rows] = 0
         self._ended[rows] = False
         self._observations[rows] = observe(self._field.states[rows], self._actions[rows], course)
+        self._note_crashes()
 
     def _advance(self, actions: NDArray[Any]) -> tuple[Array, Flags]:
         field, alive = self._field, ~self._ended
@@ -143,6 +151,7 @@ class RaceVectorEnv(NativeVectorEnv):
         reward = np.where(alive, reward_of(states, progress, failed), 0.0)
         self._observations[alive] = observe(states[alive], self._actions[alive], field.course)
         self._ended |= failed
+        self._note_crashes(broken)
         return reward, alive & failed
 
     def _step(self, actions: NDArray[Any]) -> tuple[Array, Flags, Flags]:
@@ -151,8 +160,7 @@ class RaceVectorEnv(NativeVectorEnv):
         if self._lap:
             states = self._field.states
             laps, now = states[:, COLUMN["laps"]], states[:, COLUMN["lap_now"]]
-            run_up = min(RUN_UP, RUN_UP_SHARE * self._field.course.length) / RUN_UP_SLOWEST
-            over = (laps >= 2) | (now > np.where(laps >= 1, self._limits, run_up))
+            over = (laps >= 2) | (now > np.where(laps >= 1, self._limits, self._run_up / RUN_UP_SLOWEST))
             truncated = alive & over & ~terminated
             self._ended |= over
         return reward, terminated, truncated
@@ -180,18 +188,23 @@ class RaceVectorEnv(NativeVectorEnv):
 
     def counters(self) -> dict[str, int]:
         """Give how often a worker process was lost and started again."""
-        return {"simulator_restarts": self._lost}
+        return {"simulator_restarts": int(self._lost[0])}
 
     def take_notes(self) -> list[str]:
         """Tell of workers that were lost."""
-        crashes = self._field.take_crashes()
-        self._lost += len(crashes)
-        return [
-            f"The simulator of {self._track.name} was lost ({what}"
-            + (f"; it was the turn of {self._task.label(self.contexts[row])})" if row >= 0 else ")")
-            + "; it was started again and nothing was missed."
-            for row, what in crashes
-        ]
+        notes, self._notes = self._notes, []
+        return notes
+
+    def _note_crashes(self, broken: Flags | None = None) -> None:
+        """Note which workers were lost, at once: later another car may be in the row."""
+        for row, what in self._field.take_crashes():
+            turn = f"; it was the turn of {self._task.label(self.contexts[row])}" if row >= 0 else ""
+            out = broken is not None and row >= 0 and broken[row]
+            end = "this car is out of its race" if out else "nothing was missed"
+            self._notes.append(
+                f"The simulator of {self._track.name} was lost ({what}{turn}); it was started again and {end}."
+            )
+            self._lost += 1
 
     def close_extras(self, **_: Any) -> None:
         """End the worker processes."""
@@ -263,6 +276,10 @@ class RaceEnv(Spaces):
         observations, reward, terminated, truncated, _ = self._one.step(action[None])
         self._trail = [*self._trail[-TRAIL_STEPS:], self._where()]
         return observations[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+
+    def measures(self) -> dict[str, float]:
+        """Give what a flying lap is judged by, as it stands; nothing in races."""
+        return {name: float(values[0]) for name, values in self._one.measures().items()}
 
     def _where(self) -> Array:
         return self._one.states[0, [COLUMN[name] for name in ("x", "y", "vx")]].copy()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc.envs.racing.cars import Car
+from sparc.envs.racing.cars import FRONT_DRIVE, Car
 from sparc.envs.racing.description import GRAVITY, HALF_AIR, ROLLING, top_speed
 from sparc.envs.racing.simulator import TRACE, TRACK_COLUMNS
 
@@ -18,7 +18,6 @@ Array = NDArray[np.float64]
 
 STEP = 4.0  # m
 SMOOTHING = 6.0  # m: the line is known in steps of about three
-DRIVEN = {"fwd": 1.0, "rwd": 0.0, "4wd": 0.5}  # the front axle's share of the drive
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def estimate_lap(line: Line, car: Car, tyre: float) -> float:
     lift = grip * car.downforce / car.mass
     corner = grip * GRAVITY / np.maximum(line.curvature - lift, 1e-9)
     limit = np.minimum(corner, top_speed(car) ** 2)  # (m/s)²
-    front = DRIVEN[car.drive]
+    front = FRONT_DRIVE[car.drive]
     driven = 1.0 if front == 0.5 else front * car.front_weight + (1 - front) * (1 - car.front_weight)
     drag, rolling = HALF_AIR * car.drag_area / car.mass, ROLLING * GRAVITY
     push, brake = car.power / car.mass, car.brake_force / car.mass

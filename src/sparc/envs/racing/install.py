@@ -7,13 +7,13 @@ user's machine, and nothing of it is shipped with this package.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +22,11 @@ from sparc.errors import SparcError, UserError
 VERSION = "1.3.7"
 PACKAGES = ("torcs", "torcs-data", "g++", "xz-utils")
 DATA = Path("/usr/share/games/torcs")
+LIBRARIES = Path("/usr/lib")
 SOURCE = Path(__file__).with_name("worker.cpp")
 HEADERS = ("interfaces", "libs/tgf", "libs/robottools", "libs/portability", "linux", "modules/simu/simuv2",
            "modules/simu/simuv2/SOLID-2.0/include", "modules/simu/simuv2/SOLID-2.0/include/SOLID")  # fmt: skip
+LINKED = ("modules/simu/simuv2.so", "modules/track/track.so", "lib/librobottools.so", "lib/libtgf.so", "lib/libtxml.so")
 REMEDY = "run `make torcs`"
 CHECK = ("inferno", 3, "car1-trb1", "road", "g-track-1", 3)  # driver, number, its car, track's category, track, laps
 
@@ -55,10 +57,17 @@ def package_version() -> str | None:
 
 def find_libraries() -> Path:
     """Find the folder of TORCS's libraries."""
-    for folder in sorted(Path("/usr/lib").glob("*/torcs")):
-        if (folder / "modules/simu/simuv2.so").is_file():
-            return folder
+    for folder in sorted(LIBRARIES.glob("*/torcs")):
+        check_whole([folder / name for name in (*LINKED, f"drivers/{CHECK[0]}/{CHECK[0]}.so")], "torcs")
+        return folder
     raise UserError(f"TORCS's libraries are not where Debian puts them: {REMEDY}")
+
+
+def check_whole(files: Iterable[Path], package: str) -> None:
+    """Raise a UserError where a file of a package is missing."""
+    for file in files:
+        if not file.is_file():
+            raise UserError(f"TORCS is not whole, {file} is missing: apt-get install --reinstall {package}")
 
 
 def fingerprint(version: str, libraries: Path) -> str:
@@ -67,9 +76,6 @@ def fingerprint(version: str, libraries: Path) -> str:
     for file in (SOURCE, *(libraries / name for name in LINKED)):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
-
-
-LINKED = ("modules/simu/simuv2.so", "modules/track/track.so", "lib/librobottools.so", "lib/libtgf.so", "lib/libtxml.so")
 
 
 def find_torcs() -> Installation:
@@ -234,11 +240,13 @@ def worker_laps(
     torcs: Installation, driver: str, number: int, car: str, track: tuple[str, str], laps: int
 ) -> list[float]:
     """Let the same driver race in our worker, and give its lap times in seconds."""
-    from sparc.envs.racing.simulator import Worker
+    from sparc.envs.racing.simulator import Worker, WorkerLost
 
     worker = Worker(torcs, torcs.data / f"tracks/{track[0]}/{track[1]}/{track[1]}.xml", 1, fuel=1.0)
     try:
         return worker.race(stock_car(torcs.data, car), driver, number, laps, True, 1000.0 * laps).times.tolist()
+    except WorkerLost as lost:
+        raise SparcError(f"{driver} cannot race in the worker on {track[1]}: {lost}") from None
     finally:
         worker.close()
 
@@ -269,9 +277,7 @@ def main() -> int:
         if not worker.is_file():
             build(version, libraries, worker)
         torcs = find_torcs()
-        result = check(torcs)
-        (cache_folder() / "checked.json").write_text(json.dumps({"version": torcs.version, "laps": result}) + "\n")
-        print(f"TORCS {torcs.version}: {result}")
+        print(f"TORCS {torcs.version}: {check(torcs)}")
     except SparcError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -1,7 +1,7 @@
 """The built-in AI's flying lap for a car on a track, and a store of them.
 
-A lap is kept under a key made of everything it depends on: the car as TORCS is told it, the track's own file, TORCS and
-our worker. Another physics, car or track has another key; nothing has to be thrown away.
+A lap is kept under a key made of everything it depends on: the car as TORCS is told it, the track's own files, TORCS,
+its driver and our worker. Another physics, car or track has another key; nothing has to be thrown away.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from sparc.envs.racing.install import Installation, cache_folder, find_torcs
 from sparc.envs.racing.simulator import Laps, Worker, WorkerLost
 from sparc.envs.racing.tracks import Track
 from sparc.errors import RunFailure
+from sparc.machine import usable_cores
 
 DRIVER, NUMBER = "inferno", 3  # the same run gives the same lap: it learns nothing on the way
 LAPS = 2  # the second one is the flying lap
@@ -48,48 +49,59 @@ def race_reference(torcs: Installation, track: Track, xml: str) -> Laps:
         worker.close()
 
 
+def race_safely(torcs: Installation, track: Track, xml: str) -> Laps:
+    """Let the AI race, again where TORCS's driver crashes."""
+    for attempt in range(TRIES):
+        try:
+            return race_reference(torcs, track, xml)
+        except WorkerLost as lost:
+            if attempt == TRIES - 1:
+                raise RunFailure(f"TORCS's driver {DRIVER} crashes on {track.name}: {lost}") from None
+    raise AssertionError
+
+
 def find_references(
     track: Track, cars: Sequence[str], progress: ProgressCall | None = None, processes: int | None = None
 ) -> list[Reference]:
     """Give the AI's flying lap in each of these cars, from the store where it is known."""
-    from sparc.runs import usable_cores
-
     torcs = find_torcs()
     track.check()
-    road = hashlib.sha256(track.file.read_bytes() + torcs.version.encode()).hexdigest()
+    road = _road(torcs, track)
     keys = [hashlib.sha256((road + xml).encode()).hexdigest() for xml in cars]
-    with closing(_open_store()) as store:
-        known = _read(store, keys)
-        missing = {key: xml for key, xml in zip(keys, cars, strict=True) if key not in known}
-        done = 0
-        if progress and missing:
-            progress(0, len(missing))
-        with ThreadPoolExecutor(processes or usable_cores()) as pool:
-            laps = pool.map(lambda xml: _race_safely(torcs, track, xml), missing.values())
-            for key, reference in zip(missing, laps, strict=True):
-                known[key] = reference
-                row = (key, track.name, reference.time, reference.off, reference.wall, reference.damage)
-                with store:
-                    store.execute("INSERT OR REPLACE INTO laps VALUES (?, ?, ?, ?, ?, ?)", row)
-                done += 1
-                if progress:
-                    progress(done, len(missing))
+    try:
+        with closing(_open_store()) as store:
+            known = _read(store, keys)
+            missing = {key: xml for key, xml in zip(keys, cars, strict=True) if key not in known}
+            if progress and missing:
+                progress(0, len(missing))
+            with ThreadPoolExecutor(processes or usable_cores()) as pool:
+                try:
+                    laps = pool.map(lambda xml: _flying_lap(torcs, track, xml), missing.values())
+                    for done, (key, reference) in enumerate(zip(missing, laps, strict=True), start=1):
+                        known[key] = reference
+                        row = (key, track.name, reference.time, reference.off, reference.wall, reference.damage)
+                        with store:
+                            store.execute("INSERT OR REPLACE INTO laps VALUES (?, ?, ?, ?, ?, ?)", row)
+                        if progress:
+                            progress(done, len(missing))
+                except BaseException:  # Ctrl-C too: no lap is begun that nobody waits for
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
+    except sqlite3.OperationalError as error:  # locked, not ours to write, no space
+        raise RunFailure(f"cannot use the store of reference laps {store_path()}: {error}") from None
+    except sqlite3.DatabaseError as error:
+        raise RunFailure(
+            f"the store of reference laps is damaged ({error}): delete {store_path()}, run again"
+        ) from None
     return [known[key] for key in keys]
 
 
-def _race_safely(torcs: Installation, track: Track, xml: str) -> Reference:
-    for attempt in range(TRIES):
-        try:
-            laps = race_reference(torcs, track, xml)
-        except WorkerLost as lost:
-            if attempt == TRIES - 1:
-                raise RunFailure(f"TORCS's driver {DRIVER} crashes on {track.name}: {lost}") from None
-            continue
-        if len(laps.times) < LAPS:
-            return Reference(float("nan"), float("nan"), float("nan"), float("nan"))
-        damage = float(np.diff(laps.damage, prepend=0.0)[-1])
-        return Reference(float(laps.times[-1]), float(laps.off[-1]), float(laps.wall[-1]), damage)
-    raise AssertionError
+def _flying_lap(torcs: Installation, track: Track, xml: str) -> Reference:
+    laps = race_safely(torcs, track, xml)
+    if len(laps.times) < LAPS:
+        return Reference(float("nan"), float("nan"), float("nan"), float("nan"))
+    damage = float(np.diff(laps.damage, prepend=0.0)[-1])
+    return Reference(float(laps.times[-1]), float(laps.off[-1]), float(laps.wall[-1]), damage)
 
 
 def store_path() -> Path:
@@ -97,19 +109,26 @@ def store_path() -> Path:
     return cache_folder() / "laps.sqlite"
 
 
+def _road(torcs: Installation, track: Track) -> str:
+    """Tell apart all that laps depend on besides the car."""
+    digest = hashlib.sha256(f"{torcs.version} {DRIVER} {NUMBER} {LAPS}".encode())
+    for file in (*track.files(), torcs.libraries / f"drivers/{DRIVER}/{DRIVER}.so"):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
 def _open_store() -> sqlite3.Connection:
     path = store_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        store = sqlite3.connect(path, timeout=60.0)
-        columns = "key TEXT PRIMARY KEY, track TEXT, time REAL, off REAL, wall REAL, damage REAL"
-        store.execute(f"CREATE TABLE IF NOT EXISTS laps ({columns})")
-    except sqlite3.DatabaseError as error:
-        raise RunFailure(f"the store of reference laps is damaged ({error}): delete {path} and run again") from None
-    return store
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFailure(f"cannot make {path.parent} for the store of reference laps: {error}") from None
+    return sqlite3.connect(path, timeout=60.0)
 
 
 def _read(store: sqlite3.Connection, keys: Sequence[str]) -> dict[str, Reference]:
+    columns = "key TEXT PRIMARY KEY, track TEXT, time REAL, off REAL, wall REAL, damage REAL"
+    store.execute(f"CREATE TABLE IF NOT EXISTS laps ({columns})")
     known = {}
     for first in range(0, len(keys), 500):
         part = keys[first : first + 500]

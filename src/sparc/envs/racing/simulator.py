@@ -25,14 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc.envs.racing.install import Installation
-from sparc.errors import RunFailure
+from sparc.errors import RunFailure, UserError
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 PROTOCOL = 1
 CONTROL_STEP = 0.1  # s
-PATIENCE = 60.0  # s: a worker that does not answer for so long hangs
+PATIENCE = 60.0  # s: a worker that does not answer for so long hangs; it ends endless loops itself, much sooner
 MOST_RESTARTS = 3  # in one step, besides two for every car
 WHEELS = ("front_right", "front_left", "rear_right", "rear_left")
 
@@ -91,15 +91,19 @@ class Worker:
         local = Path(tempfile.mkdtemp(prefix="sparc-torcs-"))  # for what drivers write, and what TORCS prints
         self._log = local / "log"
         arguments = [f"{torcs.libraries}/", f"{torcs.data}/", f"{local}/", track_file, slots, fuel]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [str(argument) for argument in (torcs.worker, *arguments)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                bufsize=0,
-                start_new_session=True,  # Ctrl-C is for the learner, which ends the worker when it has saved
-            )
+        try:
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    [str(argument) for argument in (torcs.worker, *arguments)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    bufsize=0,
+                    start_new_session=True,  # Ctrl-C is for the learner, which ends the worker when it has saved
+                )
+        except OSError as error:
+            shutil.rmtree(local, ignore_errors=True)
+            raise RunFailure(f"the TORCS worker cannot be started: {error}") from None
         self.close = weakref.finalize(self, _end, self._process, local)  # also where nobody closes it
         self.turn: NDArray[np.int64] | None = None
         assert self._process.stdout is not None
@@ -198,6 +202,7 @@ class Simulator:
         self.slots = slots
         self.crashes: list[tuple[int, str]] = []  # the slot whose turn it was (-1: none) and what happened
         self._cars: dict[int, str] = {}  # what is loaded where
+        self._busy = False  # a request is under way, or was and nobody waited for its end
         self._worker = Worker(*self._how)
         self.length, self.width = self._worker.length, self._worker.width
         self._map()
@@ -223,7 +228,10 @@ class Simulator:
 
     def _connect(self) -> None:
         self._worker.turn = self._turn
-        self._worker.ask(b"M" + _text(f"/proc/{os.getpid()}/fd/{self._file}"))
+        try:
+            self._worker.ask(b"M" + _text(f"/proc/{os.getpid()}/fd/{self._file}"))
+        except WorkerLost as lost:
+            raise RunFailure(f"TORCS did not start on {self._how[1].stem}: {lost}") from None
 
     def load(self, slot: int, xml: str) -> dict[str, float]:
         """Put a car, described in TORCS's XML, into a slot, and give what the physics made of it."""
@@ -251,20 +259,31 @@ class Simulator:
 
     def _twice(self, request: Callable[[], None], what: str) -> None:
         """Make a request, once more with another worker where the first is lost."""
+        self._settle()
+        self._busy = True
         try:
             request()
         except WorkerLost as lost:
             self._restart(lost)
+            self._busy = True
             try:
                 request()
             except WorkerLost as again:
                 self._restart(again)
                 raise RunFailure(f"TORCS cannot {what} on {self._how[1].stem}: {again}") from None
+        self._busy = False
+
+    def _settle(self) -> None:
+        """Start anew where a request was interrupted: its answer would be taken for the next one's."""
+        if self._busy:
+            self._restart(WorkerLost("a request was interrupted", -1))
 
     def begin(self, actions: Array, chosen: Flags | None = None) -> None:
         """Begin to drive the chosen cars (all, if none are) for a tenth of a second; finish() waits for it."""
+        self._settle()
         self._actions[:] = actions
         self._chosen[:] = 1 if chosen is None else chosen
+        self._busy = True
         self._worker.send(b"S")
 
     def finish(self) -> Flags:
@@ -274,6 +293,7 @@ class Simulator:
         for _ in range(2 * self.slots + MOST_RESTARTS):
             try:
                 self._worker.wait()
+                self._busy = False
                 return broken
             except WorkerLost as lost:
                 self._restart(lost)
@@ -281,6 +301,7 @@ class Simulator:
                     broken[lost.slot] = True
                     self._chosen[lost.slot] = 0
                 blamed, reason = lost.slot, str(lost)
+                self._busy = True
                 self._worker.send(b"S")
         raise RunFailure(f"The simulator of {self._how[1].stem} cannot be kept running: {reason}.")
 
@@ -304,13 +325,33 @@ class Simulator:
 
     def restore(self, snapshots: NDArray[np.uint8]) -> None:
         """Put the cars back as they were; the same cars must be loaded."""
-        self._snapshots[int(self._turn[1])] = snapshots
-        self._worker.ask(b"B")
+        self._settle()
+        now, before = self._snapshots[int(self._turn[1])], self.snapshots()
+        now[:] = snapshots
+        self._busy = True
+        try:
+            self._worker.ask(b"B")
+        except WorkerLost as lost:
+            try:
+                self._restart(lost)  # goes back to them as well: it may not have been their fault
+            except RunFailure:
+                now[:] = before
+                self._restart(lost)
+                raise UserError(
+                    "the saved cars do not fit this simulator, they are damaged: go on from another state"
+                ) from None
+        self._busy = False
 
     def describe_track(self, points: int) -> Array:
         """Give the centre line at equal distances, (points, len(TRACK_COLUMNS))."""
-        self._worker.ask(b"T" + struct.pack("i", points))
-        return self._worker.numbers().reshape(points, len(TRACK_COLUMNS))
+        table: list[float] = []
+
+        def describe() -> None:
+            self._worker.ask(b"T" + struct.pack("i", points))
+            table[:] = self._worker.numbers()
+
+        self._twice(describe, "measure the road")
+        return np.array(table).reshape(points, len(TRACK_COLUMNS))
 
     def close(self) -> None:
         """End the worker."""
@@ -324,11 +365,16 @@ class Simulator:
 
     def _restart(self, lost: WorkerLost) -> None:
         """Start another worker with the same cars where they were before the request that failed."""
+        self._busy = True
         self.crashes.append((lost.slot, str(lost)))
         self._worker.close()
         self._worker = Worker(*self._how)
         self._connect()
-        for slot, xml in self._cars.items():
-            self._worker.ask(b"L" + struct.pack("i", slot) + _text(xml))
-            self._worker.numbers()
-        self._worker.ask(b"B")
+        try:
+            for slot, xml in self._cars.items():
+                self._worker.ask(b"L" + struct.pack("i", slot) + _text(xml))
+                self._worker.numbers()
+            self._worker.ask(b"B")
+        except WorkerLost as again:
+            raise RunFailure(f"The simulator of {self._how[1].stem} cannot be started again: {again}") from None
+        self._busy = False

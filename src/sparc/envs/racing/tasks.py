@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc.contexts import ContextSpace, Finite
+from sparc.envs.racing import description
 from sparc.envs.racing.cars import FEATURES, Car, describe, features, find_car, read_catalogue, scaled
 from sparc.envs.racing.tracks import Track
 from sparc.envs.racing.tyres import COMPOUNDS, friction
@@ -17,7 +18,8 @@ from sparc.errors import UserError
 
 Array = NDArray[np.float64]
 
-PHYSICS = ("standard", "updated")
+PHYSICS = tuple(description.PHYSICS)  # the first is that of training
+NOT_COMPLETED = 2.0  # the ratio of a lap that was not completed; a lap slower than this is not completed
 # The car of the power & mass races and its tyres.
 TARMAC_CAR, DIRT_CAR = "gt-01", "rally-01"
 TARMAC_TYRE, DIRT_TYRE = "sports-medium", "sports-medium"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparc.envs.racing.install import DATA
+from sparc.envs.racing.install import DATA, check_whole
 from sparc.errors import UserError, nearest
 
 
@@ -23,10 +24,19 @@ class Track:
         """The description that TORCS builds the track from."""
         return DATA / "tracks" / self.category / self.name / f"{self.name}.xml"
 
+    def files(self) -> list[Path]:
+        """Give the description and the files that it includes."""
+        text = self.file.read_text(encoding="latin-1")
+        return [
+            self.file,
+            *(self.file.parent / name for name in re.findall(r'<!ENTITY\s+\S+\s+SYSTEM\s+"(.+?)"', text)),
+        ]
+
     def check(self) -> None:
-        """Raise a UserError where the file is missing; TORCS itself would crash."""
+        """Raise a UserError where a file is missing; TORCS itself would crash."""
         if not self.file.is_file():
             raise UserError(f"TORCS has no track '{self.name}' in its category {self.category}: {self.file} is missing")
+        check_whole(self.files(), "torcs-data")
 
 
 TRACKS: dict[str, Track] = {

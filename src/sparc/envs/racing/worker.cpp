@@ -13,14 +13,17 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -47,6 +50,9 @@ const double SLIP_ALLOWED = 2.0, SLIP_RANGE = 5.0;  // m/s: ABS and traction con
 const double SHIFT_AT = 0.9, SHIFT_MARGIN = 4.0;    // of the rev limit; m/s of hysteresis when changing down
 const double ABS_FROM = 3.0;                        // m/s: slower than this, wheels may lock
 const double LAUNCH_CLUTCH = 0.5;                   // in first gear, until the engine turns at half its limit
+
+// s of processor time, twenty times what the slowest car needs for its race on the longest track, and all else at most.
+const int RACE_LIMIT = 30, REQUEST_LIMIT = 5;
 
 // What a row of state holds; simulator.py has the same list by name.
 enum State {
@@ -633,11 +639,30 @@ std::vector<double> describe_track(int points) {
 
 int answers;  // the inherited standard output
 
+// The other side is gone, perhaps killed: nobody else removes our folder.
+[[noreturn]] void leave() {
+    std::error_code ignored;
+    std::filesystem::remove_all(GetLocalDir(), ignored);
+    _exit(0);
+}
+
+[[noreturn]] void give_up(int) {
+    const char said[] = "\nerror: it was caught in an endless loop\n";
+    if (write(STDERR_FILENO, said, sizeof said - 1) < 0) _exit(4);
+    _exit(3);
+}
+
+// End ourselves after so many seconds of processor time, which neither a busy machine nor a pause uses up.
+void allow(int seconds) {
+    const itimerval timer = {{0, 0}, {seconds, 0}};
+    setitimer(ITIMER_VIRTUAL, &timer, nullptr);
+}
+
 void get(void *into, size_t size) {
     char *at = (char *)into;
     while (size > 0) {
         const ssize_t got = read(STDIN_FILENO, at, size);
-        if (got <= 0) exit(0);  // the other side is gone
+        if (got <= 0) leave();
         at += got, size -= got;
     }
 }
@@ -658,7 +683,7 @@ void put(const void *from, size_t size) {
     const char *at = (const char *)from;
     while (size > 0) {
         const ssize_t done = write(answers, at, size);
-        if (done <= 0) exit(0);
+        if (done <= 0) leave();
         at += done, size -= done;
     }
 }
@@ -699,20 +724,28 @@ void publish(int number, int generation) {
     save(*slots[number], shared.snapshots[generation][number]);
 }
 
-void serve() {
+// Answer that a request is done: it is no slot's turn any more.
+void finish() {
     const char ok = 0;
+    if (shared.turn) shared.turn[0] = -1;
+    put(&ok, 1);
+}
+
+void serve() {
     while (true) {
-        switch (get<char>()) {
+        const char request = get<char>();
+        allow(request == 'D' ? RACE_LIMIT : REQUEST_LIMIT);
+        switch (request) {
             case 'M':  // map the shared file
                 map_shared(get_text());
-                put(&ok, 1);
+                finish();
                 break;
             case 'L': {  // load a car into a slot
                 const int32_t number = get<int32_t>();
                 std::string xml = get_text();
                 if (shared.turn) shared.turn[0] = number;
                 const std::vector<double> loaded = load(number, xml);
-                put(&ok, 1);
+                finish();
                 put(loaded);
                 break;
             }
@@ -722,7 +755,7 @@ void serve() {
                 shared.turn[0] = number;
                 const std::vector<double> loaded = exchange(number, xml);
                 publish(number, shared.turn[1]);
-                put(&ok, 1);
+                finish();
                 put(loaded);
                 break;
             }
@@ -735,7 +768,7 @@ void serve() {
                     reset(*slots.at(number), how[0], how[1], how[2], how[3]);
                     publish(number, shared.turn[1]);
                 }
-                put(&ok, 1);
+                finish();
                 break;
             }
             case 'S': {  // step the chosen slots; the other generation of snapshots stays as it was before
@@ -751,7 +784,7 @@ void serve() {
                     }
                 }
                 shared.turn[1] = next;
-                put(&ok, 1);
+                finish();
                 break;
             }
             case 'B':  // back to the snapshots: every slot as the shared file has it
@@ -760,11 +793,11 @@ void serve() {
                         restore(*slots[i], shared.snapshots[shared.turn[1]][i]);
                         report(*slots[i], shared.states + i * STATE_SIZE);
                     }
-                put(&ok, 1);
+                finish();
                 break;
             case 'T': {  // the track
                 const std::vector<double> table = describe_track(get<int32_t>());
-                put(&ok, 1);
+                finish();
                 put(table);
                 break;
             }
@@ -772,7 +805,7 @@ void serve() {
                 std::string xml = get_text(), driver = get_text();
                 const int32_t index = get<int32_t>(), laps = get<int32_t>(), own_setup = get<int32_t>();
                 const Laps raced = race_driver(xml, driver.c_str(), index, laps, own_setup, get<double>());
-                put(&ok, 1);
+                finish();
                 put(raced.times), put(raced.off), put(raced.wall), put(raced.damage), put(raced.trace);
                 break;
             }
@@ -789,6 +822,8 @@ int main(int argc, char **argv) {
     if (argc != 7) fail("run by simulator.py, not by hand");
     answers = dup(STDOUT_FILENO);
     dup2(STDERR_FILENO, STDOUT_FILENO);  // TORCS prints
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGVTALRM, give_up);
     SetLibDir(argv[1]);
     SetDataDir(argv[2]);
     SetLocalDir(argv[3]);
