@@ -6,7 +6,7 @@ import numpy as np
 
 from sparc.contexts import ContextSpace, Finite
 from sparc.envs import get_env
-from sparc.results import EXPERT, Curve, EnvResults, Latents, Results, Trace, label
+from sparc.results import EXPERT, Curve, EnvResults, Latents, Results, Trace, by_label, label
 
 ENVS = ("WindHalfCheetah-v5", "WindHopper-v5", "WindWalker2d-v5")
 METHODS = {"sparc": 1.0, "rma": 0.9, "only-obs": 0.6, "history-input": 0.85, "oracle": 1.1}  # level of the returns
@@ -108,7 +108,9 @@ def make_races(
                         fill(tested.returns, name, seed, 400 * (2.2 - measured["ratio"]))
                     updates = np.arange(1, 21) * 2_500.0
                     curve = 400 * skill * (1 - np.exp(-updates / 15_000))
-                    fill(part.curves, name, seed, Curve(updates, curve, np.full(20, "train")))
+                    learnt = np.minimum(curve / 400 + np.random.default_rng(seed).normal(0, 0.02, 20), 1.0)
+                    laps = {"clean": np.clip(learnt, 0, 1), "ratio": 2.0 - learnt}
+                    fill(part.curves, name, seed, Curve(updates, curve, np.full(20, "train"), laps))
         parts[env] = part
     laps = {
         test: {
@@ -123,6 +125,7 @@ def make_races(
         "suite": "raced", "title": "Made-up laps", "about": "For tests.", "updates": 50_000,
         "grid": grid, "episodes": 1, "physics": list(physics), "made": "2026-01-01T00:00:00+00:00",
         "contexts": {env: part.space.to_dict() for env, part in parts.items()},
+        "labels": {env: part.named for env, part in parts.items() if by_label(part.space, part.named)},
         "reference": {
             "title": "paper, another game, 3 seeds", "updates": 9_000_000, "note": "Not comparable.", "laps": laps,
         },

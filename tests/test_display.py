@@ -10,7 +10,7 @@ from rich.console import Console
 
 from sparc import display
 from sparc.config import make_config
-from sparc.display import TrainingBar
+from sparc.display import TrainingBar, outcome
 
 RECORD = {
     "updates": 2_999_950,
@@ -19,7 +19,7 @@ RECORD = {
     "env_steps": 3_004_950,
     "episodes": 3_000,
     "episode_return": -12_345.67,
-    "evaluation": -12_345.67,
+    "evaluation": {"updates": 2_999_950, "mean_return": -12_345.67},
     "updates_per_s": 1234.5,
     "critic_loss": 0.000123456,
     "actor_loss": -123.456,
@@ -71,12 +71,24 @@ def test_before_the_first_update_it_says_what_takes_so_long(screen: io.StringIO)
 
 def test_elsewhere_there_is_one_line_per_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
     with make_bar() as bar:
-        for updates, score in [(50, None), (100, 1.0), (150, 1.0), (200, 2.0)]:
-            bar.report({**RECORD, "updates": updates, "evaluation": score})
+        for updates, evaluated in [(50, None), (100, 100), (150, 100), (200, 200), (250, 200), (300, None)]:
+            evaluation = {"updates": evaluated, "mean_return": 2.0} if evaluated else None
+            bar.report({**RECORD, "updates": updates, "evaluation": evaluation})
     out, err = capsys.readouterr()
-    assert not out
+    assert not out  # the second one has its line too, though its number is the first one's
     assert [line.split(",")[0] for line in err.splitlines()] == ["100/3000000 updates", "200/3000000 updates"]
     assert "IND eval 2.0 · critic" in err
+
+
+def test_races_are_told_by_their_laps(screen: io.StringIO) -> None:
+    race = {"updates": 100, "mean_return": 98.7, "clean": 0.9583, "ratio": 1.0338}
+    with make_bar(env="RaceCars-forza-v0") as bar:
+        bar.report({**RECORD, "evaluation": race})
+        lines = shown(bar)
+    assert "IND eval clean 96% ratio 1.034" in "\n".join(lines) and max(map(len, lines)) <= 80
+    assert outcome(race) == "clean 96% ratio 1.034"  # a record of training
+    assert outcome({"mean": 1.0, "clean": 0.934, "ratio": 1.0414}) == "clean 93% ratio 1.041"  # of a summary
+    assert outcome({"mean": 1234.56}) == outcome({"mean_return": 1234.56}) == "1,234.6"
 
 
 def test_a_note_stays_one_line(capsys: pytest.CaptureFixture[str]) -> None:

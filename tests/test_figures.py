@@ -1,14 +1,17 @@
 """Pictures: what is drawn where, checked on the artists and on the file."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib import rc_context, rcParams
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.patches import Rectangle
 
+from sparc import figures
 from sparc.contexts import ContextSpace, Finite
 from sparc.evaluation import Evaluation
 from sparc.figures import (
@@ -72,6 +75,21 @@ def test_two_features_that_are_no_grid_are_drawn_as_well(tmp_path: Path) -> None
     space = ContextSpace(("a", "b"), ("", ""), Finite(values[:2]), Finite(values))
     heatmap({"cars": results(space)}, space, tmp_path / "p.png")
     assert (tmp_path / "p.png").stat().st_size > 1000
+
+
+def test_races_are_shown_by_their_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Figure] = []
+    monkeypatch.setattr(figures, "write", lambda figure, *_: kept.append(figure))
+    space = make_space(2)
+    plain = results(space, 3)
+    ratio = np.linspace(0.9, 2.0, 9)
+    heatmap({"laps": replace(plain, measures={"ratio": ratio})}, space, tmp_path / "p.png")
+    heatmap({"returns": plain}, space, tmp_path / "p.png")
+    race, other = kept
+    (mesh,) = [found for found in race.axes[0].collections if isinstance(found, QuadMesh)]
+    assert sorted(np.ravel(mesh.get_array())) == pytest.approx(ratio.tolist())
+    assert "built-in AI" in race.axes[1].get_ylabel() and other.axes[1].get_ylabel() == "return"
+    assert "OOD 1.45" in race.axes[0].get_title()
 
 
 def test_equal_returns_everywhere_are_drawn_without_complaint(tmp_path: Path) -> None:

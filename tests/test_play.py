@@ -323,6 +323,14 @@ class Lamp(gym.Env[np.ndarray, np.ndarray]):
         return np.full((11, 17, 3), round(255 * self.brightness), np.uint8)
 
 
+class Lap(Lamp):
+    """One that is judged as races are: by a lap, which its three steps complete."""
+
+    def measures(self) -> dict[str, float]:
+        done = self.steps == 3
+        return {"completed": done, "clean": self.brightness < 0.5, "lap_time": 81.26, "ratio": 1.0338 if done else 2.0}
+
+
 LAMPS = ContextSpace.box(brightness=("", (0.0, 0.5), (0.0, 1.0)))
 
 
@@ -337,6 +345,11 @@ def make_dark(change_probability: float = 0.0) -> ContextualEnv:
     return make_lamp(change_probability)
 
 
+def make_lap(change_probability: float = 0.0, **options: Any) -> ContextualEnv:
+    return ContextualEnv(Lap(**options), LAMPS, lambda env, context: setattr(env, "brightness", context[0]))
+
+
+sparc.register_env("Lap-v0", make=make_lap, context_space=LAMPS, max_episode_steps=10)
 sparc.register_env("Lamp-v0", make=make_lamp, context_space=LAMPS, max_episode_steps=10)
 sparc.register_env("Dark-v0", make=make_dark, context_space=LAMPS, max_episode_steps=10)
 
@@ -453,3 +466,17 @@ def test_what_is_said_at_the_end(trained: Callable[[str, str], Path], tmp_path: 
     lines = report(play(trained("only-obs", "Lamp-v0"), "brightness=0.2", [path])).splitlines()
     assert lines[:2] == ["Lamp-v0, brightness = 0.2 (IND)", "only-obs: return 3.00 in 3 steps, ended at step 3"]
     assert re.fullmatch(r"video: .*/a\.gif \(\d+ KB\)", lines[2])
+
+
+def test_a_race_is_told_by_its_lap(trained: Callable[[str, str], Path], tmp_path: Path) -> None:
+    run, path = trained("only-obs", "Lap-v0"), tmp_path / "a.gif"
+    told = [report(play(run, f"brightness={value}", [path], width=400)).splitlines()[1] for value in (0.2, 0.8)]
+    assert told[0] == "only-obs: lap 81.3 s, ratio 1.034, clean; return 3.00 in 3 steps, ended at step 3"
+    assert "ratio 1.034, not clean; return" in told[1]
+    with_lap = read_gif(path)[0][-1]
+    assert report(play(run, None, [path], steps=2)).splitlines()[1] == (
+        "only-obs: lap not completed; return 2.00 in 2 steps"
+    )
+    play(trained("only-obs", "Lamp-v0"), "brightness=0.8", [path], width=400)
+    bar = slice(30, 60)  # at 400 pixels, above the picture
+    assert (with_lap[bar, 100:] != read_gif(path)[0][-1][bar, 100:]).any(axis=2).sum() > 200

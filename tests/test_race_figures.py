@@ -18,8 +18,10 @@ from sparc.envs.racing.simulator import TRACE, TRACK_COLUMNS
 from sparc.figures import ALARM, LARGEST, STYLES, save
 from sparc.laps import MEASURES, mean_of, over_seeds, races, run_means
 from sparc.race_figures import PARTLY, lap_map, laps, physics_update, racing_line
+from sparc.race_replay import MOST_PICTURES, draw_lines
+from sparc.replay_page import Drive
 from sparc.results import Results
-from sparc.suite_figures import write_all
+from sparc.suite_figures import learning_curves, write_all
 
 UPDATED = f"{CARS}, updated physics"
 
@@ -241,19 +243,14 @@ def oval() -> Course:
     return Course(1400.0, table)
 
 
-def test_a_lap_is_drawn_on_the_track_by_its_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[Figure] = []
-    monkeypatch.setattr(race_figures, "save", lambda figure, stem: kept.append(figure) or save(figure, stem))
+def test_a_lap_is_drawn_on_the_track_by_its_speed() -> None:
     angle = np.linspace(0, 2 * np.pi, 150)
     trace = np.zeros((150, len(TRACE)))
     values = {"x": 297 * np.cos(angle), "y": 97 * np.sin(angle), "speed": 30 + 20 * np.sin(angle), "time": angle * 5,
               "wheels_out": np.where(np.arange(150) < 4, 3, 2)}  # fmt: skip
     for name, column in values.items():
         trace[:, TRACE.index(name)] = column
-    paths = racing_line(trace, oval(), tmp_path / "lines" / "kart", "kart-03, 31.4 s")
-    assert [path.name for path in paths] == ["kart.png", "kart.svg"]
-    assert all(0 < path.stat().st_size <= LARGEST for path in paths)
-    (figure,) = kept
+    figure = racing_line(trace, oval(), "kart-03, 31.4 s")
     panel = figure.axes[0]
     (line,) = [found for found in panel.collections if isinstance(found, LineCollection)]
     speed = line.get_array()
@@ -266,6 +263,53 @@ def test_a_lap_is_drawn_on_the_track_by_its_speed(tmp_path: Path, monkeypatch: p
     left, right = panel.lines[:2]  # the edges of the road, closed
     np.testing.assert_allclose(np.hypot(*(left.get_xydata() - right.get_xydata()).T), 12.0)
     np.testing.assert_allclose(left.get_xydata()[0], left.get_xydata()[-1])
+
+
+def test_a_replay_has_the_lines_of_a_dozen_laps_and_of_none_that_never_began(tmp_path: Path) -> None:
+    trace = np.random.default_rng(0).uniform(0, 50, (30, len(TRACE)))
+
+    def drive(number: int, samples: int = 30, time: float | None = 31.4) -> Drive:
+        agent = trace[:samples]
+        return Drive(f"power ×{number / 10:g}", "", "", "ood", agent, trace, time, 30.0, clean=False)
+
+    few = draw_lines([drive(5), drive(6, 0, None), drive(7, 9, None)], oval(), tmp_path / "few")
+    assert [path.name for path in few] == ["power-0.5.png", "power-0.7.png"] and set(few) == {
+        *(tmp_path / "few").iterdir()
+    }
+    assert all(path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size <= LARGEST for path in few)
+    many = draw_lines([drive(number) for number in range(40)], oval(), tmp_path / "many")
+    assert len(many) == len(set(many)) == MOST_PICTURES
+    assert {"power-0.png", "power-3.9.png"} <= {path.name for path in many}  # over all of them
+    assert draw_lines([drive(1, 0, None)], oval(), tmp_path / "none") == [] and not (tmp_path / "none").exists()
+
+
+# Learning
+
+
+def test_training_is_shown_by_clean_laps_and_ratio() -> None:
+    results = make_races(cars=10, grid=3, gaps=((CARS, "rma", 1),))
+    figure = learning_curves(results)
+    places = [(env, measure) for env in (POWER_MASS, CARS) for measure in ("clean", "ratio")]
+    words = {"clean": "IND clean laps [%]", "ratio": "IND ratio (less is better)"}
+    for panel, (env, measure) in zip(drawn(figure), places, strict=True):
+        assert panel.get_title() == env and panel.get_ylabel() == words[measure]
+        for key in SKILL:
+            rows = [curve.measures[measure] for curve in results.envs[env].curves[key].values()]
+            (line,) = [line for line in panel.lines if line.get_color() == STYLES[key].colour]
+            np.testing.assert_allclose(line.get_ydata(), MEASURES[measure].scale * np.mean(rows, axis=0))
+    assert len({panel.get_subplotspec().rowspan.start for panel in drawn(figure)}) == 2  # a race per row
+    assert figure.get_suptitle().startswith("IND clean laps and ratio during training")
+    assert "RMA 2 of 3 seeds" in figure.legends[0].get_title().get_text()
+
+
+def test_training_of_which_no_laps_are_known_is_shown_by_its_return() -> None:
+    results = make_races((CARS,), cars=10)
+    results.envs[CARS].curves["rma"][1].measures["clean"][0] = np.nan
+    (panel,) = drawn(learning_curves(results))
+    assert panel.get_ylabel() == "IND return"
+    results.envs[CARS].curves["rma"][1].measures.clear()
+    (panel,) = drawn(learning_curves(results))
+    assert panel.get_ylabel() == "IND return" and len(panel.lines) == len(SKILL)
 
 
 # All of them

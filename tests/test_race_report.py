@@ -10,7 +10,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
 from synthetic import CARS, POWER_MASS, SKILL, make_races, make_results
-from test_report import LAPTOP, NAMES, PHONE, cells_of, find, find_all, point, words, write
+from test_report import LAPTOP, NAMES, PHONE, cells_of, find, find_all, part_of, point, words, write
 
 from sparc import stats
 from sparc.laps import MEASURES, mean_of, over_seeds
@@ -128,6 +128,29 @@ def test_what_changes_with_the_physics_is_told_run_by_run(tmp_path: Path) -> Non
     assert cells[0].endswith("paper −20.00") and cells[2].endswith("paper +0.2000") and "paper" not in cells[1]
 
 
+def test_how_sure_it_is_is_told_by_clean_laps_and_ratio(tmp_path: Path) -> None:
+    results = one_sided("ratio")
+    for seed, values in results.envs[CARS].measures["sparc"].items():
+        values["clean"][:] = np.arange(50) % 10 < 2 + seed
+    html = write(tmp_path, results)[1]
+    part, title = results.envs[CARS], "Probability of improvement out of distribution, by clean laps and ratio"
+    clean, ratio = cells_of(html, title, "SPARC over RMA")
+    expected = stats.compare(*(part.matrix(key, "ood", "clean") for key in ("sparc", "rma"))).probability
+    assert clean.startswith(f"{expected.value:.2f} {expected.low:.2f} to {expected.high:.2f} 3 × 3 pairs of runs")
+    assert expected.value == 0 and ratio.startswith("1.00 1.00 to 1.00")  # less is better
+    assert "has a better mean than one of the second" in words(html) and "higher mean than" not in words(html)
+    cells = {key: cells_of(html, "Interquartile mean (IQM) of the ratio", name) for key, name in NAMES.items()}
+    for place, region in enumerate(("ood", "ind")):
+        for key, found in cells.items():
+            value, low, high = stats.summarise(part.matrix(key, region, "ratio")).iqm
+            assert found[place].removeprefix("★ ") == f"{value:.4f} {low:.4f} to {high:.4f}"
+            assert found[place].startswith("★") == (key == "sparc")  # the lowest
+    numbers = html.split('id="numbers"')[1]
+    assert numbers.index(title) < numbers.index("<details>")  # not among the returns
+    both = write(tmp_path, make_races(cars=10, grid=3, physics=("updated",)))[1]
+    assert len(cells_of(both, title, "SPARC over RMA")) == 2 * 4 and UPDATED in part_of(both, title)
+
+
 # The answer
 
 
@@ -180,6 +203,19 @@ def test_a_seed_alone_has_no_verdict_but_a_lead_in_the_right_direction(tmp_path:
     assert re.search(
         rf"ratio , SPARC against RMA: \? too few seeds to tell luck from skill in {CARS} \(ahead so far\)", text
     )
+
+
+def test_runs_without_spread_have_no_verdict(tmp_path: Path) -> None:
+    results = make_races((CARS,), cars=20)
+    for key, seeds in results.envs[CARS].measures.items():
+        for values in seeds.values():
+            values["clean"][:] = np.arange(20) % 10 < (9 if key == "sparc" else 8)
+            values["ratio"][:] = 1.0
+    text = words(answer_of(write(tmp_path, results)[1]).split("class='comparison'")[1])
+    assert f"? all runs of a method are equal, so that no spread is known in {CARS} (ahead so far)" in text
+    assert "? ahead, but all runs of a method are equal: no spread is known" in text
+    assert f"In distribution, ratio , SPARC against RMA: ≈ no clear difference in {CARS}" in text  # equal they are
+    assert "▲" not in text.split("By chance")[0].replace("▲ better and", "")
 
 
 # Size and escaping
@@ -264,7 +300,7 @@ def test_the_page_never_scrolls_sideways(visit: Any, kind: str, size: tuple[int,
 def test_on_a_laptop_the_tables_of_laps_fit(visit: Any) -> None:
     browser, _ = visit("cars")
     boxes = [box for box in find_all(browser, "#numbers > .box") if box.is_displayed()]
-    assert len(boxes) == 2
+    assert len(boxes) == 4  # laps OOD and IND, the middle of the ratios, probabilities
     for box in boxes:
         assert box.get_property("scrollWidth") <= box.get_property("clientWidth")
 

@@ -1,18 +1,22 @@
 """Suites of races, run for real, with boats in two waters in place of cars in two physics: that needs no TORCS."""
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import yaml
 
+from sparc.envs import get_env
+from sparc.errors import UserError
 from sparc.evaluation import Evaluation, evaluate_run, stem_of
-from sparc.gather import gather
-from sparc.results import read
-from sparc.runner import Runner, Standing, finished, next_test, outcome, survey
+from sparc.gather import add, gather
+from sparc.results import EnvResults, Trace, read
+from sparc.runner import Finished, Runner, Standing, finished, next_test, survey
 from sparc.runs import Run
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -71,7 +75,12 @@ def suites(tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 def test_runs_are_tested_in_another_physics_without_being_trained_again(suites: Path, sparc_cli: Cli) -> None:
     first = sparc_cli("suite", "run", "races.yaml", "--methods", "sparc")
     assert first.returncode == 0, first.stderr
-    assert "done: IND" in first.stderr and "clean laps, ratio 1." in first.stderr
+    assert "done: IND" in first.stderr and "OOD clean 0% ratio 2.000" in first.stderr
+    status = sparc_cli("suite", "status", "races.yaml").stdout
+    assert "score" in status and "OOD clean 0% ratio 2.000" in status and "return" not in status
+    log = (suites / "runs" / "races" / ENV / "sparc" / "seed0.log").read_text()
+    assert len(re.findall(r"updates, .* IND eval clean \d+% ratio \d\.\d{3} ·", log)) == 2  # after 100 and 200
+    assert re.search(r"^done: best checkpoint \d+, clean \d+% ratio \d\.\d{3} in the IND settings", log, re.MULTILINE)
     again = sparc_cli("suite", "run", "again.yaml")
     assert again.returncode == 0, again.stderr
     told = [line for line in again.stderr.splitlines() if line.startswith(f"../races/{ENV}/sparc/seed0")]
@@ -92,6 +101,10 @@ def test_runs_are_tested_in_another_physics_without_being_trained_again(suites: 
     run = Run.open(suites / "runs" / "races" / ENV / "sparc" / "seed0")
     there = Evaluation.read_csv(stem_of(run, run.choose("best"), 3, 1, "updated").with_suffix(".csv"))
     np.testing.assert_allclose(after.returns["sparc"][0], there.returns, rtol=1e-7)
+    scores = [record for record in run.records() if record["kind"] == "evaluation"]
+    for name in ("clean", "ratio"):  # during training
+        np.testing.assert_allclose(part.curves["sparc"][0].measures[name], [score[name] for score in scores], rtol=1e-7)
+    assert found.manifest["labels"] == {}  # a plane
     assert found.manifest["members"][0]["run"] == f"../races/{ENV}/sparc/seed0"
     page = (suites / "out" / "report.html").read_text()
     assert f"What the new physics changes: {ENV}, updated physics" in page and str(suites) not in page
@@ -117,6 +130,7 @@ def test_a_member_is_done_when_every_test_is_there_and_whole(suites: Path, tiny:
         return survey(suite, member, folder)
 
     assert next_test(suite, run) == ["--adaptation"] and where().note == "not evaluated yet"
+    assert where().score.startswith("IND clean ")  # by the training's last evaluation
     evaluate_run(run, 3, 1, "best", None)
     assert next_test(suite, run) == ["--adaptation"]
     adapt_run(run, number, 3)
@@ -134,14 +148,75 @@ def test_a_member_is_done_when_every_test_is_there_and_whole(suites: Path, tiny:
     runner.conclude(mine, 0)
     assert runner.standings[mine].state == "failed"  # nothing came of it
 
+    standard = (run.evaluations / "heatmap.png").read_bytes()
     evaluate_run(run, 3, 1, "best", None, "updated")
+    assert (run.evaluations / "heatmap.png").read_bytes() == standard  # each physics has its picture
+    assert (run.evaluations / "heatmap-updated.png").read_bytes() not in (b"", standard)
     assert next_test(suite, run) == [] and where().state == "done"
+    assert where().score == "OOD clean 0% ratio 2.000"
     assert set(finished(suite, run).elsewhere) == {"updated"}
     rows = stem_of(run, number, 3, 1, "updated").with_suffix(".csv")
     rows.write_text(rows.read_text()[:-40])
     assert next_test(suite, run) == ["--physics", "updated"] and "damaged" in where().note
 
 
-def test_what_a_run_comes_to_is_told_by_its_laps() -> None:
-    assert outcome({"mean": 1234.56}) == "1,234.6"
-    assert outcome({"mean": 1.0, "clean": 0.934, "ratio": 1.0414}) == "93% clean laps, ratio 1.041"
+@pytest.mark.parametrize("physics", [None, "updated"])
+def test_laps_against_another_ai_or_in_other_contexts_are_a_gap(
+    suites: Path, monkeypatch: pytest.MonkeyPatch, physics: str | None
+) -> None:
+    import waters  # noqa: F401 (registers it)
+
+    from sparc.suites import find_suite
+
+    suite = find_suite("again.yaml")
+    space = get_env(ENV).context_space
+    contexts = space.grid(3)
+    zeros, ind = np.zeros(9), space.is_train(contexts)
+    found = {(method, name): Evaluation(space.names, contexts.copy(), ind, zeros.astype(int), zeros, zeros, zeros > 0,
+                                        {"reference": np.full(9, 90.0)})
+             for method in suite.methods for name in (None, "updated")}  # fmt: skip
+
+    def gathered() -> list[str]:
+        part = EnvResults(space, contexts, ind, physics={"updated": EnvResults(space, contexts, ind)})
+        notes = []
+        for member in suite.members():
+            mine = {name: found[member.config.method, name] for name in (None, "updated")}
+            empty = Trace(np.empty(0, str), *[np.empty(0)] * 4)
+            done = Finished(200, mine[None], empty, None, {"updated": mine["updated"]})
+            monkeypatch.setattr("sparc.gather.finished", lambda *_, done=done: done)
+            try:
+                add(part, suite, member, cast("Run", SimpleNamespace(records=list)))
+            except UserError as error:
+                notes.append(str(error))
+        assert len(part.returns) == len(part.physics["updated"].returns) == 2 - len(notes)  # never half a member
+        return notes
+
+    assert gathered() == []
+    laps = found["only-obs", physics].measures["reference"]
+    laps[4] += 0.0005  # as read from rounded numbers
+    assert gathered() == []
+    laps[4] += 0.1
+    (note,) = gathered()
+    assert note.startswith(f"../races/{ENV}/only-obs/seed0 was compared with other laps of the built-in AI than sparc")
+    assert "delete its evaluations" in note
+    laps[4] = 90.0
+    found["only-obs", physics].contexts[4] += 0.5
+    assert [note.split(":")[0] for note in gathered()] == ["It was tested in other contexts than the suite's"]
+
+
+def test_the_manifest_holds_the_names_of_cars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sparc.suites import find_suite
+
+    env = "RaceCars-forza-v0"
+    suite = find_suite("race-cars").scaled(methods=["sparc"], seeds=[0], envs=[env])
+    named = [f"car {number}" for number in range(515)]
+
+    def put(part: EnvResults, *_: Any) -> dict[str, Any]:
+        part.named[:] = named
+        return {"checkpoint": 1}
+
+    monkeypatch.setattr("sparc.gather.add", put)
+    monkeypatch.setattr("sparc.gather.survey", lambda *_: Standing("done"))
+    monkeypatch.setattr("sparc.gather.about", lambda _: {})
+    monkeypatch.setattr(Run, "open", lambda _: None)
+    assert gather(suite, tmp_path).manifest["labels"] == {env: named}

@@ -9,7 +9,7 @@ import pytest
 from synthetic import CARS, EXPERT_UPDATES, METHODS, POWER_MASS, make_races, make_results
 
 from sparc.errors import UserError
-from sparc.results import Trace, read, write
+from sparc.results import Latents, Results, Trace, read, write
 
 ENV = "WindHopper-v5"
 
@@ -33,6 +33,9 @@ def test_written_tables_are_read_back(tmp_path: Path) -> None:
             for name, seeds in mine.items():
                 for seed, value in seeds.items():
                     for key, array in (vars(value) if kind != "returns" else {"": value}).items():
+                        if key == "measures":
+                            assert array == read_back[name][seed].measures == {}
+                            continue
                         found = getattr(read_back[name][seed], key) if key else read_back[name][seed]
                         if array.dtype.kind == "U":
                             assert list(found) == list(array)
@@ -98,6 +101,20 @@ def test_laps_names_and_another_physics_are_read_back(tmp_path: Path) -> None:
     assert theirs.members(f"{CARS}, updated physics", "sparc") == theirs.members(CARS, "sparc")
 
 
+def test_clean_laps_and_ratios_during_training_are_read_back(tmp_path: Path) -> None:
+    ours = make_races((CARS,), seeds=(0, 1), cars=10)
+    ours.envs[CARS].curves["rma"][1].measures.clear()
+    write(ours, tmp_path)
+    header = (tmp_path / f"curves-{CARS}.csv").read_text().splitlines()[0].split(",")
+    assert header[3:] == ["updates", "return", "phase", "clean", "ratio"]
+    found = read(tmp_path).envs[CARS].curves
+    for name in ("clean", "ratio"):
+        np.testing.assert_allclose(
+            found["sparc"][0].measures[name], ours.envs[CARS].curves["sparc"][0].measures[name], rtol=1e-7
+        )
+        assert np.isnan(found["rma"][1].measures[name]).all()
+
+
 def test_measures_of_a_region() -> None:
     part = make_races((CARS,), cars=20).envs[CARS]
     assert part.matrix("sparc", "ood", "ratio").shape == (3, 4) and part.matrix("sparc", "ind", "ratio").shape == (
@@ -114,13 +131,63 @@ def test_damaged_tables_of_races_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=message):
             read(tmp_path)
 
-    refused("do not call their contexts the same", lambda lines: [*lines[:-1], lines[-1].replace("van-", "kart-")])
+    refused("other contexts", lambda lines: [*lines[:-1], lines[-1].replace("van-", "kart-")])
     other = f"cells-{CARS}-updated.csv"
     refused("updated physics is done but has no", lambda lines: [x for x in lines if "rma,,1," not in x], other)
     refused("other contexts", lambda lines: lines[:-1], other)
+    results = make_races((CARS,), seeds=(0,), cars=10)
+    results.manifest["labels"][CARS] = results.manifest["labels"][CARS][:-1]
+    write(results, tmp_path)
+    with pytest.raises(UserError, match="9 labels for the 10 contexts"):
+        read(tmp_path)
+    write(make_races((CARS,), seeds=(0, 1), cars=10, physics=("updated",)), tmp_path)
     (tmp_path / other).unlink()
     with pytest.raises(UserError, match=r"cells-RaceCars-forza-v0-updated\.csv is missing"):
         read(tmp_path)
+    write(make_races((POWER_MASS,), seeds=(0, 1), grid=3), tmp_path)
+    changed(tmp_path / f"cells-{POWER_MASS}.csv", lambda lines: [*lines[:-1], lines[-1].replace("mass ×", "load ×")])
+    with pytest.raises(UserError, match="do not call their contexts the same"):
+        read(tmp_path)
+
+
+def with_encodings(results: Results) -> Results:
+    part = results.envs[CARS]
+    for seed in part.returns["sparc"]:
+        part.latents.setdefault("sparc", {})[seed] = Latents(part.contexts[:, :2], part.contexts[:, 2:4])
+    return results
+
+
+def test_the_features_of_cars_are_written_once_and_rows_go_by_their_names(tmp_path: Path) -> None:
+    ours = with_encodings(make_races(seeds=(0, 1), grid=3, cars=10))
+    write(ours, tmp_path)
+    for kind in ("cells", "latents"):
+        header, first, *_ = (tmp_path / f"{kind}-{CARS}.csv").read_text().splitlines()
+        assert header.split(",")[3:5] == ["label", "region"] and first.split(",")[3] == ours.envs[CARS].named[0]
+    header = (tmp_path / f"cells-{POWER_MASS}.csv").read_text().splitlines()[0].split(",")
+    assert header[3:7] == ["label", "power", "mass", "region"]  # a plane keeps its axes
+    found = read(tmp_path).envs[CARS]
+    np.testing.assert_array_equal(found.contexts, ours.envs[CARS].contexts)
+    np.testing.assert_allclose(found.latents["sparc"][1].phi, ours.envs[CARS].contexts[:, 2:4], rtol=1e-7)
+    lines = (tmp_path / "manifest.json").read_text().splitlines()
+    row = ", ".join(map(str, ours.envs[CARS].contexts[0].tolist()))
+    assert any(line.strip().rstrip(",") == f"[{row}]" for line in lines)  # numbers side by side
+    changed(tmp_path / f"latents-{CARS}.csv", lambda lines: [lines[0], lines[2], lines[1], *lines[3:]])
+    with pytest.raises(UserError, match="other contexts"):
+        read(tmp_path)
+
+
+def test_tables_with_the_features_of_cars_in_every_row_are_read_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = with_encodings(make_races((CARS,), seeds=(0,), cars=10))
+    del ours.manifest["labels"]
+    with monkeypatch.context() as patch:
+        patch.setattr("sparc.results.by_label", lambda *_: False)  # as they were written once
+        write(ours, tmp_path)
+    assert "power,mass,length" in (tmp_path / f"cells-{CARS}.csv").read_text().splitlines()[0]
+    found = read(tmp_path).envs[CARS]
+    assert found.named == ours.envs[CARS].named and found.measured == ours.envs[CARS].measured
+    assert list(found.latents["sparc"]) == [0]
 
 
 # Names and pairs

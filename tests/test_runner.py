@@ -1,6 +1,7 @@
 """Suites run for real, in processes of their own: to the end, killed on the way, with members that fail."""
 
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from rich.console import Console
 
 import sparc
 from sparc import checkpoint
@@ -24,11 +26,12 @@ from sparc.config import make_config
 from sparc.errors import UserError
 from sparc.evaluation import evaluate_run, stem_of
 from sparc.gather import gather, train_seconds
+from sparc.machine import usable_cores
 from sparc.results import read
-from sparc.runner import Runner, Standing, State, finished, remaining_seconds, survey
-from sparc.runs import Run, usable_cores
+from sparc.runner import Runner, Standing, State, finished, remaining_seconds, standing_table, survey
+from sparc.runs import Run
 from sparc.stopping import PARENT
-from sparc.suites import Member, Suite, planned, read_suite
+from sparc.suites import Member, Suite, find_suite, planned, read_suite
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
@@ -151,14 +154,15 @@ def test_survey_follows_a_member_from_nothing_to_done(suite_file: Callable[..., 
     run = trained(suite, folder, "only-obs", evaluated=False)
     standing = state_of(suite, folder, "only-obs")
     assert (standing.state, standing.updates, standing.note) == ("waiting", UPDATES, "not evaluated yet")
-    assert standing.score is not None and standing.speed > 0
+    assert standing.score.startswith("IND ") and standing.speed > 0
     run.lock()
     assert state_of(suite, folder, "only-obs").state == "in use"
     run.close()
     evaluate_run(run, 3, 1, "best", None)
     assert state_of(suite, folder, "only-obs").state == "waiting"
     adapt_run(run, run.choose("best"), 3)
-    assert state_of(suite, folder, "only-obs").state == "done"
+    done = state_of(suite, folder, "only-obs")
+    assert done.state == "done" and done.score.startswith("OOD ") and float(done.score[4:].replace(",", "")) >= 0
 
     # a higher number of updates: the run has only to go on
     assert state_of(suite.scaled(updates=300), folder, "only-obs").state == "waiting"
@@ -316,6 +320,21 @@ def test_training_time_is_added_up_over_the_processes(tmp_path: Path, tiny: dict
     manifest["sessions"].append({**manifest["sessions"][0], "from_updates": 100})
     (run.path / "manifest.json").write_text(json.dumps(manifest))
     assert train_seconds(run) == pytest.approx(100 / 20 + 100 / 40)
+
+
+# What is shown
+
+
+def test_the_table_fits_into_80_columns_and_loses_nothing() -> None:
+    members = find_suite("race-cars").members()
+    score = "OOD clean 100% ratio 1.034"
+    console = Console(file=io.StringIO(), width=80)
+    lines = console.render_lines(standing_table([(member, Standing("done", 50_000, 9.0, score)) for member in members]))
+    text = "\n".join("".join(part.text for part in line) for line in lines)
+    assert "…" not in text and text.count(score) == len(members) == text.count("50,000")
+    plain = find_suite("mujoco").members()[:9]
+    table = standing_table([(member, Standing("done", 3_000_000, 9.0, "OOD 12,345.6")) for member in plain])
+    assert len(console.render_lines(table)) == 1 + 9  # returns leave room for a line each
 
 
 # Estimates

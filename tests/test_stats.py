@@ -88,6 +88,14 @@ def test_equal_returns_tie_whatever_the_number_of_runs() -> None:
     assert result.verdict == "open"
 
 
+@pytest.mark.parametrize("runs", [2, 3])
+def test_runs_without_spread_do_not_make_a_difference_certain(runs: int) -> None:
+    x, y = np.full((runs, 4), 97.5), np.full((runs, 4), 95.0)
+    result = compare(x, y)
+    assert result.difference.value == 2.5 and np.isnan(result.difference[1:]).all()
+    assert (result.verdict, result.lead) == ("open", "ahead") and compare(x, x).difference == (0, 0, 0)
+
+
 def test_bounds_are_the_percentiles_of_all_27_ways_to_redraw_three_runs() -> None:
     # Of the means of three draws from 0, 0, 9, (2/3)³ = 30 % are 0, 44 % are 3, 22 % are 6 and 4 % are 9.
     runs = np.array([0.0, 0.0, 9.0])

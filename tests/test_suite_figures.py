@@ -285,7 +285,7 @@ def test_runs_that_were_never_evaluated_have_no_curve(tmp_path: Path) -> None:
 def test_a_curve_that_only_some_seeds_have_is_not_averaged() -> None:
     results = make_results((ENV,), methods={"sparc": 1.0}, seeds=(0, 1))
     curves = results.envs[ENV].curves["sparc"]
-    curves[1] = Curve(*(column[:20] for column in vars(curves[1]).values()))
+    curves[1] = Curve(curves[1].updates[:20], curves[1].returns[:20], curves[1].phase[:20])
     alone, mean = panels(learning_curves(results))[0].lines
     assert len(mean.get_xdata()) == 20 and len(alone.get_xdata()) == 30
     np.testing.assert_allclose(mean.get_ydata(), (curves[0].returns[:20] + curves[1].returns) / 2)

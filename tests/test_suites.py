@@ -74,6 +74,19 @@ def test_the_physics_update_tests_the_runs_of_race_cars_and_trains_none_of_its_o
         assert (up, home) == ("..", "race-cars") and shared[Path(*rest)] == member.config
 
 
+def test_a_variation_that_differs_in_nothing_is_the_shared_suites_run(tmp_path: Path) -> None:
+    plain = {member.path: member.config for member in find_suite("race-cars").members()}
+    for member in find_suite("race-rollout-policy").members():
+        up, home, *rest = member.path.parts
+        assert (up, home) == ("..", "race-cars") and (Path(*rest) in plain) == (member.variation == "adapter")
+        assert plain.get(Path(*rest), member.config) == member.config
+        assert rest[1] == ("sparc" if member.variation == "adapter" else "sparc-expert")
+    same = {"variations": {"a": {}, "b": {"rollout_policy": "adapter"}}, "methods": ["sparc"]}
+    assert len(read_suite(write(tmp_path, **same)).members()) == 4  # without shared runs, each has its own
+    with pytest.raises(UserError, match=r"the same run, \.\./mujoco/DriftingBoat-v0/sparc/seed0: leave one out"):
+        read_suite(write(tmp_path, **same, runs="mujoco"))
+
+
 def test_a_suite_that_shares_runs_takes_their_updates_and_never_trains_them_on(tmp_path: Path) -> None:
     enrol("race-cars", tmp_path / "race-cars", updates=20_000, seeds=[0])
     suite = enrol("race-physics-update", tmp_path / "race-physics-update")

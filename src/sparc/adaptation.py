@@ -22,8 +22,9 @@ from sparc.envs import get_env, make_vector_env
 from sparc.errors import RunFailure, SparcError, UserError
 from sparc.evaluation import ProgressCall
 from sparc.history import History
+from sparc.machine import usable_cores
 from sparc.results import Array, Latents, Trace, cell, write_table
-from sparc.runs import Run, replace, usable_cores
+from sparc.runs import Run, replace
 
 if TYPE_CHECKING:  # these bring JAX
     from sparc.nets import ContextEncoder

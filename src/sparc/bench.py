@@ -242,7 +242,7 @@ def bench_policy(env: str, method: str, preset: str) -> dict[str, Any]:
 def bench_evaluate(env: str, method: str, preset: str) -> dict[str, Any]:
     """The full grid on all cores, with an untrained policy."""
     from sparc.evaluation import evaluate
-    from sparc.runs import usable_cores
+    from sparc.machine import usable_cores
 
     with tempfile.TemporaryDirectory() as folder:
         made = trainer(folder, env, method, preset)

@@ -129,7 +129,7 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     )
     replay.add_argument("--count", default="24", help="how many cars, where none are named (default 24)")
     replay.add_argument("--checkpoint", default="best", help="best, last or a number of updates (default best)")
-    replay.add_argument("--physics", default="standard", help="standard or updated (default standard)")
+    replay.add_argument("--physics", help="standard or updated (default that of training)")
     replay.add_argument("--out", type=Path, metavar="PAGE.html", help="(default RUN/replays/<checkpoint>.html)")
 
     play = command("play", "show an episode in a context of your choice, as a video")

@@ -10,6 +10,8 @@ from typing import Any
 from sparc.config import FIELDS, make_config, read_config
 from sparc.errors import UserError
 
+SHOWN_WEAK = 10  # laps of the AI
+
 
 def train(parsed: argparse.Namespace) -> int:
     """`sparc train`."""
@@ -33,8 +35,7 @@ def resume(parsed: argparse.Namespace) -> int:
 def work(run: Any, updates: int | None) -> int:
     """Train with a live progress bar and say what to do next."""
     from sparc import checkpoint, select
-    from sparc.display import TrainingBar
-    from sparc.envs import get_env
+    from sparc.display import TrainingBar, outcome
 
     print(f"run: {run.path}")
     if updates is None and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
@@ -50,13 +51,11 @@ def work(run: Any, updates: int | None) -> int:
         return 0
     scores = checkpoint.load_scores(checkpoint.load_meta(run.checkpoints / str(last)))
     best = run.choose("best")
-    mean = ""
-    if best in scores and get_env(run.config.env).score:
-        mean = f", scores {', '.join(f'{score:.3g}' for score in scores[best])} in the IND settings"
-    elif best in scores:
-        mean = f", mean return {sum(scores[best]) / len(scores[best]):,.1f} in the IND settings"
+    how = ""
+    if (found := run.evaluation(best)) is not None:
+        how = f", {'' if 'clean' in found else 'mean return '}{outcome(found)} in the IND settings"
     front = len(select.pareto_front(scores))
-    print(f"done: best checkpoint {best}{mean} ({front} on the Pareto front)\nnext: sparc evaluate {run.path}")
+    print(f"done: best checkpoint {best}{how} ({front} on the Pareto front)\nnext: sparc evaluate {run.path}")
     return 0
 
 
@@ -70,7 +69,7 @@ def evaluate(parsed: argparse.Namespace) -> int:
 
     from sparc.adaptation import adapt_run
     from sparc.display import step_bar, summary_table
-    from sparc.evaluation import evaluate_run
+    from sparc.evaluation import evaluate_run, picture_of
     from sparc.stopping import while_wanted
 
     run.lock(run.evaluating)
@@ -86,8 +85,9 @@ def evaluate(parsed: argparse.Namespace) -> int:
         run.close()
     if note:
         print(f"note: no trace of a switch: {note}", file=sys.stderr)
-    summary_table({run.config.method: evaluation}, f"{run.config.env}, checkpoint {number}")
-    print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {stem.parent / 'heatmap.png'}")
+    where = f", {parsed.physics} physics" if parsed.physics else ""
+    summary_table({run.config.method: evaluation}, f"{run.config.env}{where}, checkpoint {number}")
+    print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {picture_of(run, parsed.physics)}")
     return 0
 
 
@@ -116,6 +116,14 @@ def references(parsed: argparse.Namespace) -> int:
     print(f"{done.sum():,} of {len(laps):,} laps on {track.name}: {low:.1f} to {high:.1f} s, median {middle:.1f} s")
     for context in contexts[~done]:
         print(f"no lap: {task.label(context)}")
+    driven = zip(contexts[done], (lap for lap in laps if np.isfinite(lap.time)), strict=True)
+    weak = [(context, lap) for context, lap in driven if lap.off or lap.wall or lap.damage]
+    for context, lap in weak[:SHOWN_WEAK]:
+        faults = {"off course": (lap.off, "s"), "at a wall": (lap.wall, "s"), "damage": (lap.damage, "points")}
+        told = ", ".join(f"{name} {value:.3g} {unit}" for name, (value, unit) in faults.items() if value)
+        print(f"weak lap: {task.label(context)}: {lap.time:.1f} s, {told}")
+    if weak:
+        print(f"{len(weak):,} weak laps (off course, at a wall or damaged): a policy looks faster beside them")
     print(f"kept in: {store_path()}")
     return 0
 
@@ -131,8 +139,11 @@ def replay(parsed: argparse.Namespace) -> int:
 
     with step_bar(f"racing {parsed.run.name}", "cars") as progress:
         how = parsed.checkpoint, count, parsed.cars, parsed.physics, parsed.out, while_wanted(progress)
-        path = replay_run(Run.open(parsed.run), *how)
-    print(f"page: {path}")
+        page, pictures, shown = replay_run(Run.open(parsed.run), *how)
+    print(f"page: {page}")
+    if pictures:
+        rest = f", {len(pictures)} of {shown} laps: name cars with --cars for theirs" * (len(pictures) < shown)
+        print(f"racing lines: {pictures[0].parent}{rest}")
     return 0
 
 

@@ -43,7 +43,7 @@ class TrainingBar:
     def __init__(self, run: Run):
         self.config, self.checkpoints = run.config, run.checkpoints
         self.console = Console(stderr=True)
-        self.last_score: float | None = None
+        self.told: int | None = None  # the updates of the last evaluation that has its line
         self.bar = WithNumbers(
             TextColumn("{task.description}"),
             BarColumn(bar_width=12),
@@ -81,7 +81,7 @@ class TrainingBar:
         if record["episode_return"] is not None:
             parts.append(f"return {record['episode_return']:,.1f}")
         if record["evaluation"] is not None:
-            parts.append(f"IND eval {record['evaluation']:,.1f}")
+            parts.append(f"IND eval {outcome(record['evaluation'])}")
         losses = [f"{name} {record[key]:.3g}" for key, name in SHOWN_LOSSES.items() if key in record]
         phase = "" if record["phase"] == "train" else f" ({record['phase']})"
         self.bar.update(
@@ -92,8 +92,9 @@ class TrainingBar:
             speed=f"{record['updates_per_s']:.0f}/s" if record["updates"] else "",
             numbers=" · ".join(parts) + ("\nlosses: " + " · ".join(losses) if losses else ""),
         )
-        if not self.console.is_terminal and record["evaluation"] != self.last_score:
-            self.last_score = record["evaluation"]
+        evaluated = record["evaluation"]["updates"] if record["evaluation"] is not None else None
+        if not self.console.is_terminal and evaluated not in (None, self.told):
+            self.told = evaluated
             line = " · ".join(parts + losses)
             print(f"{record['updates']}/{record['total']} updates, {line}", file=sys.stderr, flush=True)
 
@@ -150,6 +151,13 @@ def measure_table(evaluations: Mapping[str, Evaluation]) -> None:
         means = [summary.get(region, {}).get(measure) for summary in summaries for region in ("ind", "ood")]
         table.add_row(measure.replace("_", " "), *("–" if mean is None else f"{mean:.4g}" for mean in means))
     Console().print(table)
+
+
+def outcome(part: Mapping[str, Any]) -> str:
+    """Say what an evaluation, or a region of its summary, comes to: races by their laps, all others by their return."""
+    if {"clean", "ratio"} <= part.keys():
+        return f"clean {part['clean']:.0%} ratio {part['ratio']:.3f}"
+    return f"{part['mean_return'] if 'mean_return' in part else part['mean']:,.1f}"
 
 
 def short(value: float) -> str:

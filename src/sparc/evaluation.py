@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,8 @@ from sparc.contexts import ContextSpace
 from sparc.envs import get_env, make_vector_env
 from sparc.envs.contextual import ContextualVectorEnv, check_count
 from sparc.errors import RunFailure, SparcError, UserError
-from sparc.runs import Run, replace, usable_cores
+from sparc.machine import usable_cores
+from sparc.runs import Run, replace
 
 if TYPE_CHECKING:  # brings JAX
     from sparc.policy import Policy
@@ -152,9 +154,10 @@ def evaluate(
         options = {**entry.test_options, **env_options}
         if entry.prepare:
             entry.prepare(rows, options, progress)
+        limit = options.get("max_episode_steps", entry.max_episode_steps)
         venv = make_vector_env(env, len(rows), threads=threads or usable_cores(), **options)
     else:
-        venv = env
+        venv, limit = env, 0
     if venv.num_envs != len(rows):
         raise UserError(f"{len(rows)} contexts × episodes need as many environments, not {venv.num_envs}.")
     try:
@@ -162,7 +165,6 @@ def evaluate(
         policy.reset()
         returns, lengths = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
         died, alive = np.zeros(len(rows), bool), np.ones(len(rows), bool)
-        limit = get_env(env).max_episode_steps if isinstance(env, str) else 0
         while alive.any():
             # rows whose episode is over are stepped on unseen, until the last one ends
             action = policy.act(
@@ -188,6 +190,8 @@ def evaluate(
             if progress:
                 progress(int(lengths.max()), limit)
         measures, labels = venv.measures(), tuple(venv.labels())
+        for note in venv.take_notes():
+            warnings.warn(note, stacklevel=2)
     finally:
         policy.reset()
         if isinstance(env, str):
@@ -206,6 +210,11 @@ def stem_of(run: Run, number: int, grid: int, episodes: int, physics: str | None
     """Name the files of an evaluation."""
     name = f"{number}-grid{grid}" + (f"x{episodes}" if episodes > 1 else "")
     return run.evaluations / (name if physics is None else f"{name}-{physics}")
+
+
+def picture_of(run: Run, physics: str | None = None) -> Path:
+    """Name the picture of a run's last evaluation in a physics."""
+    return run.evaluations / f"heatmap{f'-{physics}' if physics else ''}.png"
 
 
 def evaluate_run(
@@ -228,6 +237,8 @@ def evaluate_run(
     about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number,
              "grid": grid, "episodes": episodes, "reads": policy.reads, "options": options}  # fmt: skip
     evaluation.write_csv(stem.with_suffix(".csv"))
-    heatmap({f"{run.config.method}, {env}, {number:,} updates": evaluation}, space, run.evaluations / "heatmap.png")
+    where = f", {physics} physics" if physics else ""
+    title = f"{run.config.method}, {env}{where}, {number:,} updates"
+    heatmap({title: evaluation}, space, picture_of(run, physics))
     evaluation.write_json(stem.with_suffix(".json"), **about)  # last: where it is, the rest is whole
     return evaluation, stem

@@ -211,16 +211,22 @@ def thousands(number: float, _: float = 0) -> str:
 def heatmap(evaluations: Mapping[str, Evaluation], space: ContextSpace, path: Path) -> None:
     """Draw mean returns over the contexts, a panel per title, all on one colour scale; IND inside the dashed box.
 
-    Two features give a map, one a curve, more a scatter against the distance from the training region.
+    Of races, the ratio to the built-in AI's lap time. Two features give a map, one a curve, more a scatter against the
+    distance from the training region.
     """
+    races = all("ratio" in evaluation.measures for evaluation in evaluations.values())
     columns = min(len(evaluations), 3)
     rows = -(-len(evaluations) // columns)
     figure, panels = new_figure(rows, columns, 3.5 * rows + 0.4, 3.6 * columns + 1.2)
     for panel, (title, evaluation) in zip(panels.flat, evaluations.items(), strict=False):
-        means = "  ".join(f"{region.upper()} {part['mean']:.4g}" for region, part in evaluation.summary().items())
+        key = "ratio" if races else "mean"
+        means = "  ".join(f"{region.upper()} {part[key]:.4g}" for region, part in evaluation.summary().items())
         panel.set_title(f"{title}\n{means}", fontsize=10)
-    cells = [evaluation.cells() for evaluation in evaluations.values()]
-    draw_panels(figure, panels, space, cells, colour_scale(np.concatenate([values for _, _, values in cells])))
+    cells = [evaluation.cells(evaluation.measures["ratio"] if races else None) for evaluation in evaluations.values()]
+    scale = colour_scale(np.concatenate([values for _, _, values in cells]))
+    if races:
+        scale = scale._replace(colours=LESS_COLOURS, quantity="lap time / built-in AI's (2: not completed)")
+    draw_panels(figure, panels, space, cells, scale)
     write(figure, path, (110,), {})
 
 

@@ -12,11 +12,13 @@ import numpy as np
 from sparc.envs import get_env
 from sparc.errors import SparcError, UserError
 from sparc.evaluation import Evaluation, ProgressCall
-from sparc.results import Curve, EnvResults, Results, label
+from sparc.laps import JUDGED
+from sparc.results import Curve, EnvResults, Results, by_label, label
 from sparc.runner import Standing, finished, survey
 from sparc.runs import Run
 from sparc.suites import Member, Suite
 
+SAME_LAP = 1e-3  # s: the resolution of a lap time
 OTHER_CONTEXTS = "It was tested in other contexts than the suite's: delete its evaluations and run the suite."
 
 
@@ -52,6 +54,7 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
         "physics": suite.physics,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "contexts": {env: part.space.to_dict() for env, part in envs.items()},
+        "labels": {env: part.named for env, part in envs.items() if by_label(part.space, part.named)},
         "reference": suite.reference,
         "commands": suite.commands(),
         "members": entries,
@@ -98,24 +101,42 @@ def describe(member: Member, standing: Standing, folder: Path) -> dict[str, Any]
 def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, Any]:
     """Put a run's results in their places and name the checkpoint that they are of."""
     number, evaluation, trace, latents, elsewhere = finished(suite, run)
-    for tested in (evaluation, *elsewhere.values()):
+    for place, tested in ((part, evaluation), *((part.physics[name], tested) for name, tested in elsewhere.items())):
         if not np.array_equal(tested.cells()[0], part.contexts):
             raise UserError(OTHER_CONTEXTS)
+        check_references(place, tested, member)
     if latents and len(latents.psi) != len(part.contexts):
         raise UserError(OTHER_CONTEXTS)
     scores = [record for record in run.records() if record["kind"] == "evaluation"]
     updates, means = (np.array([record[key] for record in scores], float) for key in ("updates", "mean_return"))
     phase = np.array([record["phase"] for record in scores], str)
+    measures = {name: np.array([record.get(name, np.nan) for record in scores], float)
+                for name in JUDGED if any(name in record for record in scores)}  # fmt: skip
     name, seed = label(member.config.method, member.variation), member.config.seed
     add_cells(part, name, seed, evaluation)
     for physics, tested in elsewhere.items():
         add_cells(part.physics[physics], name, seed, tested)
-    part.curves.setdefault(name, {})[seed] = Curve(updates, means, phase)
+    part.curves.setdefault(name, {})[seed] = Curve(updates, means, phase, measures)
     if len(trace.step):  # none where the context cannot be switched
         part.traces.setdefault(name, {})[seed] = trace
     if latents is not None:
         part.latents.setdefault(name, {})[seed] = latents
     return {"checkpoint": number}
+
+
+def check_references(part: EnvResults, evaluation: Evaluation, member: Member) -> None:
+    """Refuse laps that were compared with other laps of the built-in AI than those of the runs before."""
+    if "reference" not in evaluation.measures:
+        return
+    own = evaluation.cells(evaluation.measures["reference"])[2]
+    for name, seeds in part.measures.items():
+        for seed, measures in seeds.items():
+            if not np.allclose(own, measures.get("reference", own), rtol=0.0, atol=SAME_LAP):
+                own_path = member.path.as_posix()
+                raise UserError(
+                    f"{own_path} was compared with other laps of the built-in AI than {name}, seed {seed}: "
+                    "delete its evaluations, or those of the other if they are the older ones, and run the suite."
+                )
 
 
 def add_cells(part: EnvResults, key: str, seed: int, evaluation: Evaluation) -> None:

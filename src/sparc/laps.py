@@ -30,7 +30,6 @@ MEASURES = {
     "completed_ratio": Measure("ratio of completed laps", -1, 1.0, 4),
     "lap_time": Measure("lap time", -1, 1.0, 1, "s"),  # of completed laps
 }
-NOT_COMPLETED = 2.0  # the ratio of a lap that was not completed
 JUDGED = ("clean", "ratio")  # what verdicts rest on: every lap has both
 
 

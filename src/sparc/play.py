@@ -51,6 +51,7 @@ class Played:
     lengths: list[int]
     ended: list[str]  # "", or how the episode ended before its time
     files: list[Path]
+    laps: list[str]  # of races, what became of the lap; else ""
 
 
 @dataclass
@@ -90,6 +91,16 @@ class Panel:
         if terminated:
             word = self.env.get_wrapper_attr("ending") if self.env.has_wrapper_attr("ending") else "ended"
             self.ended = f"{word} at step {self.steps}"
+
+    def lap(self) -> str:
+        """Say what became of a race's flying lap; nothing of other environments."""
+        measures = self.env.get_wrapper_attr("measures")() if self.env.has_wrapper_attr("measures") else {}
+        if "completed" not in measures:
+            return ""
+        if not measures["completed"]:
+            return "lap not completed"
+        clean = "clean" if measures["clean"] else "not clean"
+        return f"lap {measures['lap_time']:.1f} s, ratio {measures['ratio']:.3f}, {clean}"
 
     def look(self) -> None:
         """Let the environment draw itself, if anything changed."""
@@ -169,6 +180,7 @@ def play(
                 if progress:
                     progress(step, last)
                 if end:
+                    laps = [panel.lap() for panel in panels]
                     break
                 for panel in panels:
                     if not panel.over:
@@ -179,16 +191,18 @@ def play(
             panel.env.close()
     return Played(
         entry.id, context, region, [panel.title for panel in panels], [panel.total for panel in panels],
-        [panel.steps for panel in panels], [panel.ended for panel in panels], list(widths),
+        [panel.steps for panel in panels], [panel.ended for panel in panels], list(widths), laps,
     )  # fmt: skip
 
 
 def report(played: Played) -> str:
-    """Say what was played, the returns, and where the videos are."""
+    """Say what was played, the laps and returns, and where the videos are."""
     space = get_env(played.env).context_space
     lines = [f"{played.env}, {describe(played.context, space, played.env)} ({played.region})"]
-    for title, total, length, ended in zip(played.titles, played.returns, played.lengths, played.ended, strict=True):
-        lines.append(f"{title}: return {short(total)} in {length:,} steps" + (f", {ended}" if ended else ""))
+    rows = zip(played.titles, played.laps, played.returns, played.lengths, played.ended, strict=True)
+    for title, lap, total, length, ended in rows:
+        what = f"{lap}; " if lap else ""
+        lines.append(f"{title}: {what}return {short(total)} in {length:,} steps" + (f", {ended}" if ended else ""))
     return "\n".join([*lines, *(f"video: {path} ({size_of(path)})" for path in played.files)])
 
 
@@ -320,7 +334,7 @@ def draw_heading(pencil: ImageDraw.ImageDraw, heading: tuple[str, str, str], wid
 
 
 def draw_panel(panel: Panel, width: int, top: int, unit: float, last: int) -> Image.Image:
-    """Draw one run: whose it is, how far it is, its return so far, and its picture below."""
+    """Draw one run: whose it is, how far it is, its return so far or its lap, and its picture below."""
     panel.look()
     size = (width, round(width * ASPECT))
     image = Image.new("RGB", (width, top + size[1]), PANEL_BAR)
@@ -328,10 +342,11 @@ def draw_panel(panel: Panel, width: int, top: int, unit: float, last: int) -> Im
     image.paste(scaled, (0, top))
     pencil = ImageDraw.Draw(image)
     pad, upper, lower = round(0.6 * unit), 0.32 * top, 0.74 * top
-    total = f"return {panel.total:,.1f}".replace("-", "−")
-    room = width - 3 * pad - font(1.05 * unit, True).getlength(total)
+    total = (panel.lap() if panel.over else "") or f"return {panel.total:,.1f}".replace("-", "−")
+    letters = fitting(total, 1.05 * unit, 0.7 * width)
+    room = width - 3 * pad - letters.getlength(total)
     pencil.text((pad, upper), panel.title, WHITE, fitting(panel.title, 1.05 * unit, room), anchor="lm")
-    pencil.text((width - pad, upper), total, WHITE, font(1.05 * unit, True), anchor="rm")
+    pencil.text((width - pad, upper), total, WHITE, letters, anchor="rm")
     pencil.text((pad, lower), panel.note, GREY, font(0.75 * unit, False), anchor="lm")
     step = f"step {panel.steps:,} of {last:,}"
     pencil.text((width - pad, lower), step, GREY, font(0.75 * unit, False), anchor="rm")

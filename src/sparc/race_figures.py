@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from sparc.figures import (
     draw_panels,
     grouped,
     new_figure,
-    save,
     style,
     with_looks,
 )
@@ -218,11 +216,8 @@ def draw_unfinished(panel: Axes, part: EnvResults, finished: np.ndarray) -> None
 
 
 @with_looks
-def racing_line(trace: Array, course: Course, path: Path, title: str = "") -> list[Path]:
-    """Draw a lap, (T, len(TRACE)), on the map of its track, coloured by speed, red where it was off course.
-
-    Writes path.png and path.svg.
-    """
+def racing_line(trace: Array, course: Course, title: str = "") -> Figure:
+    """Draw a lap, (T, len(TRACE)), on the map of its track, coloured by speed, red where it was off course."""
     from matplotlib.collections import LineCollection
 
     from sparc.envs.racing.simulator import TRACE, TRACK_COLUMNS
@@ -256,7 +251,7 @@ def racing_line(trace: Array, course: Course, path: Path, title: str = "") -> li
     bar.ax.yaxis.set_major_formatter(grouped)
     add_title(figure, title)
     add_note(figure, [f"× off course, {off.sum()} of {len(off)} samples"] if off.any() else [])
-    return save(figure, path)
+    return figure
 
 
 # All of them

@@ -1,30 +1,37 @@
-"""`sparc replay`: flying laps of a run beside those of the built-in AI in the same cars, as a page to watch."""
+"""`sparc replay`: flying laps of a run beside those of the built-in AI in the same cars, as a page and as pictures."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sparc.envs import get_env, make_vector_env
 from sparc.envs.racing import RACES
+from sparc.envs.racing.course import Course as Road
 from sparc.envs.racing.env import RaceVectorEnv
 from sparc.envs.racing.install import find_torcs
-from sparc.envs.racing.reference import race_reference
+from sparc.envs.racing.reference import race_safely
 from sparc.envs.racing.simulator import COLUMN, TRACE
 from sparc.envs.racing.tasks import CarModels
 from sparc.errors import UserError
 from sparc.evaluation import ProgressCall
+from sparc.figures import RESOLUTIONS, write
 from sparc.loading import load
+from sparc.machine import usable_cores
+from sparc.race_figures import racing_line
 from sparc.replay_page import Course, Drive, write_replay
-from sparc.runs import Run, usable_cores
+from sparc.runs import Run
 
 if TYPE_CHECKING:  # brings JAX
     from sparc.policy import Policy
 
 
 COURSE_POINTS = 6.0  # m apart
+MOST_PICTURES = 12  # of laps, of however many are on the page
 # Where a row of state keeps what a trace holds.
 RECORDED = [COLUMN[{"time": "lap_now", "speed": "vx"}.get(name, name)] for name in TRACE]
 
@@ -40,11 +47,12 @@ def choose_contexts(env: str, cars: int) -> np.ndarray:
 
 
 def drive_laps(
-    policy: Policy, env: str, contexts: np.ndarray, physics: str, progress: ProgressCall | None = None
-) -> tuple[list[Drive], Course]:
-    """Drive a flying lap in every context and race the AI in the same cars."""
+    policy: Policy, env: str, contexts: np.ndarray, options: Mapping[str, Any], progress: ProgressCall | None = None
+) -> tuple[list[Drive], Road]:
+    """Drive a flying lap in every context, with these options of the environment, and race the AI in the same cars."""
     track, task = RACES[env]
-    venv = make_vector_env(env, len(contexts), usable_cores(), setting="lap", physics=physics)
+    options = {**get_env(env).test_options, **options, "setting": "lap"}
+    venv = make_vector_env(env, len(contexts), usable_cores(), **options)
     assert isinstance(venv, RaceVectorEnv)
     try:
         obs, _ = venv.reset(seed=0, options={"context": contexts})
@@ -60,7 +68,7 @@ def drive_laps(
             alive &= ~(terminated | truncated)
             if progress:
                 progress(int((~alive).sum()), len(contexts))
-        measures, table = venv.measures(), venv.course
+        measures, road = venv.measures(), venv.course
     finally:
         policy.reset()
         venv.close()
@@ -71,7 +79,7 @@ def drive_laps(
         if isinstance(task, CarModels):
             car, tyre = task.find(context)
             name, kind, size = car.name, car.class_name, {"length": car.length, "width": car.width}
-        ai = race_reference(torcs, track, task.describe(context, physics))
+        ai = race_safely(torcs, track, task.describe(context, options.get("physics", "standard")))
         done = bool(measures["completed"][row])
         drives.append(
             Drive(
@@ -89,14 +97,37 @@ def drive_laps(
         )
         if progress:
             progress(row + 1, len(contexts))
-    line = table.table[:: max(1, round(COURSE_POINTS * len(table.table) / table.length))]
-    return drives, Course(track.name, table.length, line[:, [0, 1, 3, 4, 6]])
+    return drives, road
+
+
+def draw_lines(drives: Sequence[Drive], road: Road, folder: Path) -> list[Path]:
+    """Draw the lines of laps on the track, into a new folder: of all, or of a choice where they are many."""
+    begun = [drive for drive in drives if len(drive.agent) > 1]  # the others never came to the line
+    paths = []
+    for index in np.linspace(0, len(begun) - 1, min(len(begun), MOST_PICTURES)).round().astype(int).tolist():
+        drive = begun[index]
+        time = f"{drive.lap_time:.1f} s" if drive.lap_time is not None else "not completed"
+        name = " on ".join(filter(None, (drive.car, drive.tyre)))
+        figure = racing_line(drive.agent, road, f"{name} ({drive.region.upper()}): {time}, AI {drive.ai_time:.1f} s")
+        folder.mkdir(parents=True, exist_ok=True)
+        paths.append(folder / f"{re.sub(r'[^a-zA-Z0-9.]+', '-', drive.car)}.png")
+        write(figure, paths[-1], RESOLUTIONS, {"Software": None})
+    return paths
 
 
 def replay_run(
-    run: Run, which: str, cars: int, names: list[str], physics: str, out: Path | None, progress: ProgressCall | None
-) -> Path:
-    """Make the page of a run: of the cars named, or of so many over the whole test set."""
+    run: Run,
+    which: str,
+    cars: int,
+    names: list[str],
+    physics: str | None,
+    out: Path | None,
+    progress: ProgressCall | None,
+) -> tuple[Path, list[Path], int]:
+    """Make the page of a run: of the cars named, or of so many over the whole test set.
+
+    Give the page, the pictures of laps beside it, and how many laps there are.
+    """
     env = get_env(run.config.env).id
     if env not in RACES:
         raise UserError(f"{run.path} is a run of {env}, and only races can be replayed.")
@@ -109,8 +140,11 @@ def replay_run(
         else choose_contexts(env, cars)
     )
     number = run.choose(which)
-    drives, course = drive_laps(load(run.path, number), env, contexts, physics, progress)
+    options = run.config.env_options | ({} if physics is None else {"physics": physics})
+    drives, road = drive_laps(load(run.path, number), env, contexts, options, progress)
+    line = road.table[:: max(1, round(COURSE_POINTS * len(road.table) / road.length)), [0, 1, 3, 4, 6]]
+    physics = options.get("physics", "standard")
     path = out or run.path / "replays" / f"{number}{'' if physics == 'standard' else f'-{physics}'}.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_replay(path, course, drives, f"{run.config.method} on {env}, seed {run.config.seed}, {number:,} updates")
-    return path
+    title = f"{run.config.method} on {env}, seed {run.config.seed}, {number:,} updates"
+    write_replay(path, Course(RACES[env][0].name, road.length, line), drives, title)
+    return path, draw_lines(drives, road, path.with_name(f"{path.stem}-lines")), len(drives)

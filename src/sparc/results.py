@@ -1,9 +1,11 @@
 """The tidy tables of a suite: what the figures and the report are made from, in memory and as a folder of small files.
 
 manifest.json        the suite, its environments' contexts, every member: its run, checkpoint, state, versions
-cells-<env>.csv      a row per member and context of the grid: the mean return over the episodes, and measures of it
+cells-<env>.csv      a row per member and context of the grid: the mean return over the episodes, and measures of it;
+                     a context that has a name and more than two features goes by its name, as in the manifest's labels
 cells-<env>-<physics>.csv  the same in a physics that was not trained in
-curves-<env>.csv     a row per member and evaluation during training: the mean return in the IND settings, the phase
+curves-<env>.csv     a row per member and evaluation during training: the mean return in the IND settings, the phase; of
+                     races also the share of clean laps and the ratio
 traces-<env>.csv     a row per member and step around a switch of the context in mid-episode
 latents-<env>.csv    a row per member and context of the grid: ψ(c) and φ(h) in two dimensions
 """
@@ -12,7 +14,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,6 +55,7 @@ class Curve:
     updates: Array  # (T,)
     returns: Array  # (T,) mean over the IND settings
     phase: NDArray[np.str_]  # (T,) "train"; of RMA "expert", then "adapter"
+    measures: dict[str, Array] = field(default_factory=dict)  # by name, (T,) each, over the same settings; NaN: none
 
 
 @dataclass(frozen=True)
@@ -193,6 +197,11 @@ def rows_of(value: Any) -> int:
 # Files
 
 
+def by_label(space: ContextSpace, named: Sequence[str]) -> bool:
+    """Say whether the rows of tables go by what their contexts are called; a plane is drawn by its two features."""
+    return bool(named) and space.size > 2
+
+
 def write(results: Results, folder: Path) -> None:
     """Write the tables; the manifest last: where it is, the rest is whole."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -202,16 +211,21 @@ def write(results: Results, folder: Path) -> None:
         for name, other in part.physics.items():
             columns, rows = tables(other, results.methods)["cells"]
             write_table(folder / f"cells-{env}-{name}.csv", [*KEYS, *columns], rows)
-    replace(folder / "manifest.json", json.dumps(results.manifest, indent=1) + "\n")
+    text = json.dumps(results.manifest, indent=1)
+    # numbers side by side; no string holds a line break as such, so that none is touched
+    text = re.sub(r'\[\n([^\[\]{}"]*)\n *\]', lambda found: f"[{' '.join(found[1].split())}]", text)
+    replace(folder / "manifest.json", text + "\n")
 
 
 def tables(
     part: EnvResults, identity: Mapping[str, tuple[str, str]]
 ) -> dict[str, tuple[list[str], Iterator[list[Any]]]]:
     """Lay out the four tables of an environment: their columns behind the keys, and their rows."""
-    names, contexts, region = list(part.space.names), list(part.contexts.T), np.where(part.ind, "ind", "ood")
-    label_column = {LABEL: part.named} if part.named else {}
+    region, label_column = np.where(part.ind, "ind", "ood"), {LABEL: part.named} if part.named else {}
+    features = dict(zip(part.space.names, part.contexts.T, strict=True))
+    known_by: dict[str, Any] = label_column if by_label(part.space, part.named) else features
     nothing = np.full(len(part.contexts), np.nan)
+    measured = list(dict.fromkeys(of for seeds in part.curves.values() for v in seeds.values() for of in v.measures))
     cells: ByMember[tuple[Array, ...]] = {
         name: {
             seed: (value, *(part.measures.get(name, {}).get(seed, {}).get(of, nothing) for of in part.measured))
@@ -226,19 +240,25 @@ def tables(
                 for row in zip(*columns(value), strict=True):
                     yield [*identity[name], seed, *map(cell, row)]
 
+    def of_curve(v: Curve) -> Iterator[Any]:
+        return (v.measures.get(of, np.full(len(v.updates), np.nan)) for of in measured)
+
     return {
         "cells": (
-            [*label_column, *names, "region", "return", *part.measured],
-            rows(cells, lambda v: (*label_column.values(), *contexts, region, *v)),
+            [*(label_column | known_by), "region", "return", *part.measured],
+            rows(cells, lambda v: (*(label_column | known_by).values(), region, *v)),
         ),
-        "curves": (["updates", "return", "phase"], rows(part.curves, lambda v: (v.updates, v.returns, v.phase))),
+        "curves": (
+            ["updates", "return", "phase", *measured],
+            rows(part.curves, lambda v: (v.updates, v.returns, v.phase, *of_curve(v))),
+        ),
         "traces": (
             ["region", "step", "reward", "distance", "rows"],
             rows(part.traces, lambda v: (v.region, v.step, v.reward, v.distance, v.rows)),
         ),
         "latents": (
-            [*names, "region", "psi_1", "psi_2", "phi_1", "phi_2"],
-            rows(part.latents, lambda v: (*contexts, region, *v.psi.T, *v.phi.T)),
+            [*known_by, "region", "psi_1", "psi_2", "phi_1", "phi_2"],
+            rows(part.latents, lambda v: (*known_by.values(), region, *v.psi.T, *v.phi.T)),
         ),
     }
 
@@ -248,8 +268,9 @@ def read(folder: Path) -> Results:
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
         spaces = {env: ContextSpace.from_dict(space) for env, space in manifest["contexts"].items()}
-        grid, physics = manifest["grid"], manifest.get("physics", [])
-        results = Results(manifest, {env: read_env(folder, env, s, grid, physics) for env, s in spaces.items()})
+        grid, physics, labels = manifest["grid"], manifest.get("physics", []), manifest.get("labels", {})
+        envs = {env: read_env(folder, env, s, grid, physics, labels.get(env, [])) for env, s in spaces.items()}
+        results = Results(manifest, envs)
         check_members(results)
         return results
     except FileNotFoundError as error:
@@ -262,13 +283,17 @@ def read(folder: Path) -> Results:
         ) from error
 
 
-def read_env(folder: Path, env: str, space: ContextSpace, grid: int, physics: Iterable[str] = ()) -> EnvResults:
-    """Read the tables of an environment; refuse rows of other contexts than those of the grid."""
+def read_env(
+    folder: Path, env: str, space: ContextSpace, grid: int, physics: Iterable[str], labels: list[str]
+) -> EnvResults:
+    """Read the tables of an environment; refuse rows of other contexts than those of the grid, or of its labels."""
     tables = {kind: read_table(folder / f"{kind}-{env}.csv") for kind in ("cells", "curves", "traces", "latents")}
     elsewhere = {name: read_table(folder / f"cells-{env}-{name}.csv") for name in physics}
     contexts = space.grid(grid)
     ind = space.is_train(contexts)
     known = {LABEL, *space.names, "region", "return"}
+    if labels and len(labels) != len(contexts):
+        raise ValueError(f"the manifest has {len(labels)} labels for the {len(contexts)} contexts of {env}")
 
     def convert(table: ByMember[Columns], make: Any) -> ByMember[Any]:
         return {name: {seed: make(columns) for seed, columns in seeds.items()} for name, seeds in table.items()}
@@ -276,10 +301,15 @@ def read_env(folder: Path, env: str, space: ContextSpace, grid: int, physics: It
     def numbers(columns: Columns, *names: str) -> list[Array]:
         return [columns[name].astype(float) for name in names]
 
-    def over_grid(columns: Columns, *names: str) -> Array:
+    def of_grid(columns: Columns) -> bool:
+        if by_label(space, labels):
+            return columns[LABEL].tolist() == labels
         found = np.stack(numbers(columns, *space.names), axis=1)
         slack = ROUNDING * (np.abs(contexts) + np.ptp(contexts, axis=0))
-        if found.shape != contexts.shape or not (np.abs(found - contexts) <= slack).all():
+        return found.shape == contexts.shape and bool((np.abs(found - contexts) <= slack).all())
+
+    def over_grid(columns: Columns, *names: str) -> Array:
+        if not of_grid(columns):
             raise ValueError(f"a run of {env} was tested in other contexts than the manifest's grid")
         if not np.array_equal(columns["region"] == "ind", ind) or not np.isin(columns["region"], ["ind", "ood"]).all():
             raise ValueError(f"a run of {env} has other regions than the manifest's contexts")
@@ -294,7 +324,8 @@ def read_env(folder: Path, env: str, space: ContextSpace, grid: int, physics: It
         return EnvResults(space, contexts, ind, returns, measures, named=list(*named), **others)
 
     def curve(c: Columns) -> Curve:
-        return Curve(c["updates"].astype(float), c["return"].astype(float), c["phase"])
+        measures = {name: c[name].astype(float) for name in c if name not in ("updates", "return", "phase")}
+        return Curve(c["updates"].astype(float), c["return"].astype(float), c["phase"], measures)
 
     def trace(c: Columns) -> Trace:
         return Trace(c["region"], *numbers(c, "step", "reward", "distance", "rows"))

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-import numpy as np
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -26,11 +25,13 @@ from rich.table import Table
 from rich.text import Text
 
 from sparc.adaptation import read_adaptation
+from sparc.display import outcome
 from sparc.errors import RunFailure, SparcError
 from sparc.evaluation import Evaluation, read_evaluation, stem_of
+from sparc.machine import usable_cores
 from sparc.report.text import duration
 from sparc.results import Latents, Trace
-from sparc.runs import Run, usable_cores
+from sparc.runs import Run
 from sparc.stopping import PARENT, Stop
 from sparc.suites import Member, Suite, cost, longest_first
 
@@ -50,7 +51,7 @@ class Standing:
     state: State
     updates: int = 0
     speed: float = 0.0  # updates per second
-    score: float | None = None  # the last mean return in the IND settings, of a member that is done in the OOD test
+    score: str = ""  # of the last evaluation in the IND settings; of a member that is done, of the OOD test
     note: str = ""
 
 
@@ -74,7 +75,8 @@ def survey(suite: Suite, member: Member, folder: Path) -> Standing:
         return Standing("waiting", *progress, note=complaint(path))
     try:
         summary = finished(suite, run).evaluation.summary()
-        return Standing("done", *progress[:2], summary.get("ood", summary.get("ind", {"mean": np.nan}))["mean"])
+        region = list(summary)[-1]  # OOD, where there is any
+        return Standing("done", *progress[:2], f"{region.upper()} {outcome(summary[region])}")
     except SparcError as error:
         return Standing("waiting", *progress, note=complaint(path) or str(error))
 
@@ -89,14 +91,14 @@ def other_config(run: Run, member: Member) -> str:
     )
 
 
-def newest(run: Run) -> tuple[int, float, float | None]:
+def newest(run: Run) -> tuple[int, float, str]:
     """Read updates, speed and score from the newest metrics."""
-    updates, speed, score = run.updates(), 0.0, None
+    updates, speed, score = run.updates(), 0.0, ""
     for record in run.records(NEWEST_BYTES):
         if record["kind"] == "train":
             updates, speed = max(updates, record["updates"]), record["updates_per_s"]
         elif record["kind"] == "evaluation":
-            score = record["mean_return"]
+            score = f"IND {outcome(record)}"
     return updates, speed, score
 
 
@@ -285,7 +287,7 @@ class Runner:
     def picture(self) -> Group:
         """Show what runs, what failed and what comes next, as much as fits."""
         room = max(self.console.height - 6, 3)
-        return Group(standing_table(self.rows()[:room]), self.conclusion())
+        return Group(self.conclusion(), standing_table(self.rows()[:room]))  # the end is cut where it does not fit
 
     def rows(self) -> list[tuple[Member, Standing]]:
         """Give the members, what runs first, what is done last."""
@@ -305,18 +307,12 @@ class Runner:
         print(self.conclusion())
 
 
-def outcome(part: Mapping[str, float]) -> str:
-    """Say what a region of an evaluation's summary comes to: races by their laps, all others by their return."""
-    if "clean" in part:
-        return f"{part['clean']:.0%} clean laps, ratio {part['ratio']:.3f}"
-    return f"{part['mean']:,.1f}"
-
-
 def standing_table(rows: Iterable[tuple[Member, Standing]]) -> Group:
     """Lay out members and where they are, narrow enough for 80 columns; below them what is wrong with some."""
     table = Table(box=None, padding=(0, 1, 0, 0))
-    for column in ("member", "progress", "updates", "per s", "return"):
-        table.add_column(column, justify="left" if column in ("member", "progress") else "right", no_wrap=True)
+    table.add_column("member", overflow="fold")  # on a second line where a race's score leaves too little room
+    for column in ("progress", "updates", "per s", "score"):
+        table.add_column(column, justify="left" if column == "progress" else "right", no_wrap=True)
     notes = []
     for member, standing in rows:
         bar = ProgressBar(member.config.updates, standing.updates, width=10)
@@ -326,9 +322,7 @@ def standing_table(rows: Iterable[tuple[Member, Standing]]) -> Group:
             bar if running else standing.state,
             f"{standing.updates:,}",
             f"{standing.speed:.0f}" if running and standing.speed else "",
-            f"{'OOD' if standing.state == 'done' else 'IND'} {standing.score:,.1f}"
-            if standing.score is not None
-            else "",
+            standing.score,
         )
         if standing.note:
             notes.append(Text(f"{member.path}: {standing.note}", style="red"))

@@ -30,7 +30,10 @@ ROUNDING = 1e-12  # relative: 0.1 averaged over three runs and over five differs
 
 
 class Estimate(NamedTuple):
-    """A number and its 95 % interval; the bounds are NaN with too few runs: under three, for a difference under two."""
+    """A number and its 95 % interval; the bounds are NaN with too few runs: under three, for a difference under two.
+
+    Those of a difference also where the runs of each method are all equal, and the methods not: no spread is known.
+    """
 
     value: float
     low: float
@@ -133,7 +136,7 @@ def difference(x: Array, y: Array) -> Estimate:
     parts = [values.var(ddof=1) / len(values) for values in runs]  # of the squared standard error
     total = float(sum(parts))
     if total <= (ROUNDING * max(np.abs(values).max() for values in runs)) ** 2:  # the runs do not differ
-        return Estimate(value, value, value)
+        return Estimate(value, value, value) if value == 0 else Estimate(value, *UNKNOWN)
     freedom = total**2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, runs, strict=True))
     reach = float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * total**0.5
     return Estimate(value, value - reach, value + reach)

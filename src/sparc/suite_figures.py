@@ -33,7 +33,7 @@ from sparc.figures import (
     with_looks,
 )
 from sparc.gaps import count, gaps, how_many, labels_in, means_over, seeds, why_missing
-from sparc.laps import races
+from sparc.laps import JUDGED, MEASURES, races
 from sparc.results import EXPERT, NAMES, TOLD, Array, Curve, EnvResults, Results
 from sparc.stats import cell_table, mean_sem, share_of_cells
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 PAPER = "0.6"  # grey
 MOST_PAIRS = 12  # of which a figure shows the difference: more would be too small to see
+LEARNED = {None: "return", "clean": "clean laps [%]", "ratio": "ratio (less is better)"}  # during training
 TOLD_LOOKS: dict[str, Any] = {"ls": (0, (2, 2)), "mfc": "white", "alpha": 0.5}  # pale, dashed, open
 
 
@@ -142,42 +143,62 @@ def outer(panels: Any, number: int) -> None:
 
 @with_looks
 def learning_curves(results: Results) -> Figure:
-    """Draw the IND return during training, a panel per environment: the mean over the seeds ± s.e.m."""
-    figure, panels = env_panels(results, 2.3)
-    for panel, (env, part) in zip(panels.flat, results.envs.items(), strict=False):
+    """Draw the IND return during training, a panel per environment: the mean over the seeds ± s.e.m.
+
+    A race, whose return does not show how fast it is, has two instead: the share of clean laps, and the ratio.
+    """
+    shown = [(env, measure) for env in results.envs for measure in learned(results, env)]
+    both = len(shown) == 2 * len(results.envs)  # side by side
+    figure, panels = env_panels(results, 2.3, len(shown), 2 if both else 3)
+    before: str | None = ""
+    for panel, (env, measure) in zip(panels.flat, shown, strict=False):
         for name in labels_in(results, env):
-            if part.there("curves", name):
-                draw_learning(panel, results, env, name)
+            if results.envs[env].there("curves", name):
+                draw_learning(panel, results, env, name, measure)
         if not panel.lines:
             draw_gap(panel, "no results")
         else:
             panel.xaxis.set_major_formatter(thousands)
             panel.yaxis.set_major_formatter(grouped)
-            panel.set(xlabel="updates", ylabel="IND return" if panel is panels[0, 0] else "")
+            panel.set(xlabel="updates", ylabel="" if measure == before else f"IND {LEARNED[measure]}")
         panel.set_title(env)
-    add_title(figure, f"IND return during training: {means_over(results, results.envs, 'curves', results.labels)}")
+        before = measure
+    means = means_over(results, results.envs, "curves", results.labels)
+    names = dict.fromkeys("return" if measure is None else MEASURES[measure].name for _, measure in shown)
+    add_title(figure, f"IND {' and '.join(names)} during training: {means}")
     lines = [line for env in results.envs for line in gaps(results, env, "curves", results.labels)]
     add_note(figure, lines, [*label_handles(results, "curves"), *told_handle(results)])
     return figure
 
 
-def draw_learning(panel: Axes, results: Results, env: str, name: str) -> None:
+def learned(results: Results, env: str) -> tuple[str | None, ...]:
+    """Give what is shown of training: the return (None) or, of a race whose curves all have them, what laps tell."""
+    part = results.envs[env]
+    curves: list[Curve] = [curve for name in part.curves for curve in part.there("curves", name).values()]
+    whole = all(np.isfinite(curve.measures.get(of, np.nan)).all() for curve in curves for of in JUDGED)
+    return JUDGED if whole and env in races(results) else (None,)
+
+
+def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: str | None) -> None:
     """Draw one label's curve over the updates at which all its seeds were evaluated; pale where it was told."""
     curves: list[Curve] = list(results.envs[env].there("curves", name).values())
+    values = [
+        curve.returns if measure is None else MEASURES[measure].scale * curve.measures[measure] for curve in curves
+    ]
     shared = curves[0].updates
     for curve in curves[1:]:
         shared = np.intersect1d(shared, curve.updates)
     look = style(name, results.labels)
-    for curve in curves:
+    for curve, own in zip(curves, values, strict=True):
         if len(curve.updates) > len(shared):  # what the mean leaves out
             for told in np.unique(curve.phase == EXPERT):
                 part = (curve.phase == EXPERT) == told
                 dash: Any = TOLD_LOOKS["ls"] if told else "-"
-                panel.plot(curve.updates[part], curve.returns[part], color=look.colour, ls=dash, lw=0.5, alpha=FADED)
+                panel.plot(curve.updates[part], own[part], color=look.colour, ls=dash, lw=0.5, alpha=FADED)
     if not len(shared):
         return
     chosen = [np.isin(curve.updates, shared) for curve in curves]
-    mean, sem = cell_table([curve.returns[rows] for curve, rows in zip(curves, chosen, strict=True)])
+    mean, sem = cell_table([own[rows] for own, rows in zip(values, chosen, strict=True)])
     expert = np.any([curve.phase[rows] == EXPERT for curve, rows in zip(curves, chosen, strict=True)], axis=0)
     apart = max(1, len(shared) // 7)
     for part, options in ((expert, TOLD_LOOKS), (~expert, {})):
@@ -370,12 +391,13 @@ def runs(part: EnvResults, name: str, region: str) -> Array:
     return part.matrix(name, region).mean(axis=1)
 
 
-def env_panels(results: Results, height: float) -> tuple[Figure, Any]:
-    """Make a panel per environment, three in a row, below them room for a legend."""
-    columns = min(len(results.envs), 3)
-    rows = -(-len(results.envs) // columns)
+def env_panels(results: Results, height: float, number: int | None = None, most: int = 3) -> tuple[Figure, Any]:
+    """Make a panel per environment, or as many as told, at most so many in a row, below them room for a legend."""
+    number = number or len(results.envs)
+    columns = min(number, most)
+    rows = -(-number // columns)
     figure, panels = new_figure(rows, columns, rows * height + 0.9, WIDTH if columns > 1 else WIDTH * 0.6)
-    for panel in panels.flat[len(results.envs) :]:
+    for panel in panels.flat[number:]:
         panel.axis("off")
     return figure, panels
 

@@ -82,6 +82,7 @@ class Trainer:
         )
         self.updates = 0
         self.scores: dict[int, list[float]] = {}  # the phase's evaluations: updates → a return per setting
+        self.evaluation: dict[str, Any] | None = None  # the phase's last one, as it is logged
         self.expert_from: int | None = None  # rma: the checkpoint that the second phase began from
         self.set_phase(get_method(config.method).phases[0])
         # one seed for each purpose: neighbouring seeds must not share networks, winds or starts
@@ -175,7 +176,7 @@ class Trainer:
             self.state = restored(self.method, arrays)
         phases = self.method.phases
         self.set_phase(phases[phases.index(self.method.phase) + 1])
-        self.scores = {}
+        self.scores, self.evaluation = {}, None
         self.replay.clear()
         self.collector.restart()
 
@@ -211,8 +212,9 @@ class Trainer:
         record = {f"return_{i}": float(value) for i, value in enumerate(rows.returns)}
         record |= {name: float(values[there].mean()) for name, values in rows.measures.items()
                    if (there := np.isfinite(values)).any()}  # fmt: skip
-        self.run.log({"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
-                      "mean_return": float(rows.returns.mean()), **record})  # fmt: skip
+        self.evaluation = {"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
+                           "mean_return": float(rows.returns.mean()), **record}  # fmt: skip
+        self.run.log(self.evaluation)
 
     def log_training(self, metrics: dict[str, float]) -> None:
         """Write a line of training metrics."""
@@ -230,7 +232,7 @@ class Trainer:
             "env_steps": self.collector.steps,
             "episodes": self.collector.episodes,
             "episode_return": float(np.mean(recent)) if recent else None,
-            "evaluation": float(np.mean(list(self.scores.values())[-1])) if self.scores else None,
+            "evaluation": self.evaluation,
             "updates_per_s": (self.updates - self.began_at) / seconds if seconds else 0.0,
         }
 
@@ -266,6 +268,7 @@ class Trainer:
             self.updates = number
             self.expert_from = meta["expert_from"]
             self.scores = checkpoint.load_scores(meta)
+            self.evaluation = self.run.evaluation(max(self.scores, default=-1))
             self.set_phase(meta["phase"])
             self.state = restored(self.method, arrays)
             self.collector.set_state(checkpoint.section(arrays, "collector."))

@@ -14,6 +14,7 @@ VERDICTS = {  # the symbol says it without colour
     "worse": ("▼", "worse"),
     "open": ("≈", "no clear difference"),
     "few": ("?", "too few seeds to tell luck from skill"),
+    "same": ("?", "all runs of a method are equal, so that no spread is known"),
 }
 MEANS = {RETURN: "mean returns", "clean": "shares of clean laps", "ratio": "mean ratios, of which less is better"}
 
@@ -34,7 +35,8 @@ def answer(book: Book) -> str:
         f"{''.join(parts)}"
         f"<p class='quiet'>▲ better and ▼ worse only where the 95 % interval of the difference of {means(book)}, over "
         "seeds, excludes zero. ≈ it does not. ? it does not, or there is none, and one of the two has fewer than three "
-        "seeds. By chance alone, about one comparison in twenty of equal methods comes out as better or worse. "
+        "seeds; or all runs of a method are equal, so that no spread is known. By chance alone, about one comparison "
+        "in twenty of equal methods comes out as better or worse. "
         "The name of an environment leads to the map of the difference, or to the table of cars.</p>"
     )
 
@@ -52,7 +54,9 @@ def pair_name(book: Book, a: str, b: str, link: str = "against") -> str:
 def verdict(comparison: stats.Comparison) -> str:
     """Sort a comparison under one of VERDICTS."""
     few = min(comparison.x_seeds, comparison.y_seeds) < stats.MIN_RUNS
-    return "few" if few and comparison.verdict == "open" else comparison.verdict
+    if comparison.verdict != "open":
+        return comparison.verdict
+    return "few" if few else "open" if math.isfinite(comparison.difference.low) else "same"
 
 
 def headline(book: Book, a: str, b: str) -> str:
@@ -64,7 +68,7 @@ def headline(book: Book, a: str, b: str) -> str:
             for test in (test for test in book.parts if measure in book.judged(test)):
                 found = book.comparisons.get((test, a, b, region, measure))
                 kind = verdict(found) if found else "none"
-                side = f" ({found.lead} so far)" if found and kind == "few" else ""
+                side = f" ({found.lead} so far)" if found and kind in ("few", "same") else ""
                 name = to_map(book, test, test, a, b) if found else escape(test)
                 groups.setdefault(kind, []).append(name + side)
             said = {**VERDICTS, "none": (MISSING, "no results")}
@@ -134,7 +138,8 @@ def cells_of_card(book: Book, test: str, a: str, b: str, region: str, measure: s
     planned = [book.seeds(test, key)[1] for key in (a, b)]
     if planned != [comparison.x_seeds, comparison.y_seeds]:
         seeds += f" <span class='warn'>⚠ of {planned[0]} and {planned[1]} planned</span>"
-    words = f"{comparison.lead}, too few seeds to tell" if kind == "few" else words
+    unsure = {"few": "too few seeds to tell", "same": "but all runs of a method are equal: no spread is known"}
+    words = f"{comparison.lead}, {unsure[kind]}" if kind in unsure else words
     return [
         f"<span class='verdict {kind}'>{symbol} {words}</span>",
         book.source(number(value, decimals, True), test, a, b) + share_of * (measure == RETURN),

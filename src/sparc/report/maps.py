@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sparc import stats
+from sparc.envs.racing.tasks import NOT_COMPLETED
 from sparc.figures import COLOURS, DIFFERENCE_COLOURS, LESS_COLOURS, colour_scale, difference_scale
-from sparc.laps import NOT_COMPLETED, mean_of, over_seeds
+from sparc.laps import mean_of, over_seeds
 from sparc.report.book import RETURN, Book
 from sparc.report.text import attributes, joined, number, percent
 from sparc.results import Array, EnvResults

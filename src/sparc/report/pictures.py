@@ -46,7 +46,8 @@ CAPTIONS = {
     ),
     "curves": (
         "Learning curves",
-        "Return in the IND settings during training; look whether the curves still rise where the budget ends.",
+        "Return in the IND settings during training, of races the share of clean laps and the ratio; look whether the "
+        "curves still get better where the budget ends.",
         "anything out of distribution. The band of ± s.e.m. over few seeds is itself a rough estimate.",
     ),
     "history-length": (

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from sparc.laps import MEASURES, mean_of, run_means
+from sparc.laps import JUDGED, MEASURES, mean_of, run_means
 from sparc.report.book import Book
 from sparc.report.maps import reference
-from sparc.report.tables import EMPTY, STAR, budget, lacking, row, table
+from sparc.report.tables import EMPTY, STAR, budget, lacking, middles, probabilities, row, table
 from sparc.report.text import REGIONS, attributes, count, number, slug
 from sparc.results import APART, env_of
 from sparc.stats import mean_sem
@@ -33,12 +33,15 @@ whoever fails there: it compares like with like only where all methods complete 
 
 
 def laps(book: Book) -> str:
-    """Tabulate the laps of every race, each region apart, and what a new physics changes."""
-    parts = [introduction(book)] if book.races else []
+    """Tabulate the laps of every race, each region apart, what a new physics changes, and how sure all that is."""
+    if not book.races:
+        return ""
+    parts = [introduction(book)]
     for test in book.races:
         parts += [lap_table(book, test, region) for region in book.parts[test].regions]
         parts += [change_table(book, test, region) for region in book.parts[test].regions if APART in test]
-    return "".join(parts)
+    # no middle of the clean laps: a lap is clean or not, so that the middle half is mostly all or nothing
+    return "".join([*parts, middles(book, book.races, "ratio"), probabilities(book, book.races, JUDGED)])
 
 
 def published(book: Book, test: str, region: str) -> dict[str, dict[str, list[float]]]:

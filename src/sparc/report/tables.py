@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from sparc import stats
+from sparc.laps import MEASURES
 from sparc.report.answer import pair_name
 from sparc.report.book import RETURN, Book
 from sparc.report.text import MISSING, REGIONS, attributes, count, joined, number
-from sparc.results import Array
 
 STAR = "★ "
 EMPTY = f"<td class='edge gap'>{MISSING}</td>"
@@ -18,7 +18,9 @@ EMPTY = f"<td class='edge gap'>{MISSING}</td>"
 
 def returns(book: Book) -> str:
     """Write all tables of returns."""
-    return means(book, "ood") + means(book, "ind") + middles(book) + aggregates(book) + probabilities(book)
+    envs = list(book.results.envs)
+    middle = middles(book, envs) + aggregates(book) + probabilities(book, envs)
+    return means(book, "ood") + means(book, "ind") + middle
 
 
 def means(book: Book, region: str) -> str:
@@ -59,9 +61,12 @@ def budget(book: Book) -> str:
     return f"{count(usual)} updates" + (f" ({', '.join(others)})" if others else "")
 
 
-def row_of(book: Book, env: str, region: str) -> dict[str, stats.Summary]:
+def row_of(book: Book, test: str, region: str, measure: str = RETURN) -> dict[str, stats.Summary]:
     """Give the summaries of all labels with results."""
-    return {key: book.summaries[env, key, region] for key in book.names if (env, key, region) in book.summaries}
+    if measure == RETURN:
+        return {key: book.summaries[test, key, region] for key in book.names if (test, key, region) in book.summaries}
+    there = [key for key in book.names if key in book.parts[test].returns]
+    return {key: stats.summarise(book.values(test, key, region, measure)) for key in there}
 
 
 def mean_cell(book: Book, env: str, key: str, region: str, best: bool) -> str:
@@ -95,19 +100,22 @@ def winner(book: Book, values: Mapping[str, float]) -> str | None:
     return max(contenders, key=lambda key: contenders[key]) if len(contenders) > 1 else None
 
 
-def middles(book: Book) -> str:
-    """Tabulate interquartile means with intervals."""
-    places = [(env, region) for env in book.results.envs for region in book.results.envs[env].regions]
-    best = {place: winner(book, {key: s.iqm.value for key, s in row_of(book, *place).items()}) for place in places}
+def middles(book: Book, tests: Sequence[str], measure: str = RETURN) -> str:
+    """Tabulate interquartile means of the returns, or of a measure, with intervals."""
+    places = {(test, part): row_of(book, test, part, measure) for test in tests for part in book.parts[test].regions}
+    best = {
+        place: winner(book, {key: book.measure(place[0], measure).better * s.iqm.value for key, s in found.items()})
+        for place, found in places.items()
+    }
     rows = []
     for key in book.names:
         cells = ""
-        for env, region in places:
-            summary = book.summaries.get((env, key, region))
+        for (env, region), found in places.items():
+            summary = found.get(key)
             if summary is None:
                 cells += EMPTY
                 continue
-            top, decimals = key == best[env, region], book.digits[env]
+            top, decimals = key == best[env, region], book.measure(env, measure).digits
             value, low, high = (number(part, decimals) for part in summary.iqm)
             interval = f"{low} to {high}" if math.isfinite(summary.iqm.low) else f"n = {summary.seeds}"
             cells += (
@@ -115,9 +123,12 @@ def middles(book: Book) -> str:
                 f"<span class='sub'>{interval}</span>{lacking(book, env, key)}</td>"
             )
         rows.append(row(book, key, cells))
-    heads = {env: [region.upper() for region in book.results.envs[env].regions] for env in book.results.envs}
+    heads = {test: [region.upper() for region in book.parts[test].regions] for test in tests}
     note = "Below: 95 % interval, from three seeds on. The mean of the middle half of all runs and cells."
-    return table("Interquartile mean (IQM) over seeds and cells", heads, rows, note)
+    if measure == RETURN:
+        return table("Interquartile mean (IQM) over seeds and cells", heads, rows, note)
+    note += " Less is better." * (MEASURES[measure].better < 0)
+    return table(f"Interquartile mean (IQM) of the {MEASURES[measure].name} over seeds and cells", heads, rows, note)
 
 
 def aggregates(book: Book) -> str:
@@ -152,40 +163,43 @@ def aggregates(book: Book) -> str:
     return table("Interquartile mean (IQM) over all environments, out of distribution", {"IQM": []}, rows, note)
 
 
-def probabilities(book: Book) -> str:
+def probabilities(book: Book, tests: Sequence[str], measures: Sequence[str] = (RETURN,)) -> str:
     """Tabulate the probability that a run of the first method of a pair beats one of the second, OOD."""
     if not book.pairs:
         return ""
+    averaged = len(tests) > 1 and measures == (RETURN,)
     rows = []
     for a, b in book.pairs:
-        cells, ours, theirs = "", list[Array](), list[Array]()
-        for env, part in book.results.envs.items():
-            found = book.comparisons.get((env, a, b, "ood", RETURN))
-            if found is None:
-                cells += EMPTY
-                continue
-            ours.append(part.matrix(a, "ood").mean(axis=1))
-            theirs.append(part.matrix(b, "ood").mean(axis=1))
-            warn = " warn" if book.warning(env, a) or book.warning(env, b) else ""
-            seeds = f"{found.x_seeds} × {found.y_seeds} pairs of runs{' ⚠' if warn else ''}"
-            cells += chance(book, found.probability, env, a, b, f"<span class='sub{warn}'>{seeds}</span>")
-        if len(book.results.envs) > 1:
-            cells += overall(book, a, b, ours, theirs)
+        cells = "".join(probability(book, test, a, b, name) for test in tests for name in measures)
+        cells += overall(book, a, b) if averaged else ""
         rows.append(f"<tr><th scope='row'>{escape(pair_name(book, a, b, 'over'))}</th>{cells}</tr>")
-    heads = {env: list[str]() for env in book.results.envs}
-    heads |= {"All, weighted equally": []} if len(heads) > 1 else {}
+    names = [MEASURES[name].name for name in measures if name != RETURN]
+    heads = {test: names for test in tests} | ({"All, weighted equally": list[str]()} if averaged else {})
     note = (
-        "How often a run of the first method has a higher mean return than one of the second; 0.5 is no difference. "
+        "How often a run of the first method has a better mean than one of the second; 0.5 is no difference. "
         "Below: 95 % interval, from three seeds on."
     )
-    return table("Probability of improvement out of distribution", heads, rows, note)
+    by = f", by {joined(names)}" if names else ""
+    return table(f"Probability of improvement out of distribution{by}", heads, rows, note)
 
 
-def overall(book: Book, a: str, b: str, ours: list[Array], theirs: list[Array]) -> str:
-    """Average the probability of improvement over the environments with results of both."""
-    if not ours:
+def probability(book: Book, test: str, a: str, b: str, measure: str) -> str:
+    """Write the probability of improvement in one test, by one measure."""
+    found = book.comparisons.get((test, a, b, "ood", measure))
+    if found is None:
         return EMPTY
-    half, total = len(ours), len(book.results.envs)
+    warn = " warn" if book.warning(test, a) or book.warning(test, b) else ""
+    seeds = f"{found.x_seeds} × {found.y_seeds} pairs of runs{' ⚠' if warn else ''}"
+    return chance(book, found.probability, test, a, b, f"<span class='sub{warn}'>{seeds}</span>")
+
+
+def overall(book: Book, a: str, b: str) -> str:
+    """Average the probability of improvement over the environments with results of both, by return."""
+    parts = [part for env, part in book.results.envs.items() if (env, a, b, "ood", RETURN) in book.comparisons]
+    if not parts:
+        return EMPTY
+    ours, theirs = ([part.matrix(key, "ood").mean(axis=1) for part in parts] for key in (a, b))
+    half, total = len(parts), len(book.results.envs)
     ends = stats.interval(
         [*ours, *theirs], lambda runs: stats.probability_of_improvement(runs[:half], runs[half:])
     )  # fmt: skip

@@ -37,12 +37,13 @@ class Member:
     config: Config
     variation: str
     runs: str = ""  # the suite that it is shared with
+    plain: bool = False  # the shared suite's own run, which the variation does not differ from
 
     @property
     def path(self) -> Path:
         """Where it lies, from the suite's folder."""
         config = self.config
-        name = f"{config.method}-{self.variation}" if self.variation else config.method
+        name = f"{config.method}-{self.variation}" if self.variation and not self.plain else config.method
         home = Path("..", self.runs) if self.runs else Path()
         return home / config.env.split(":")[-1] / name / f"seed{config.seed}"
 
@@ -79,13 +80,19 @@ class Suite:
         ]
 
     def member(self, env: str, method: str, variation: str, fields: Mapping[str, Any], seed: int) -> Member:
-        """Resolve a member's config."""
+        """Resolve a member's config; where runs are shared, find out whether the variation is one."""
+        config = self.resolve(env, method, fields, seed)
+        plain = bool(self.runs and variation) and config == self.resolve(env, method, {}, seed)
+        return Member(config, variation, self.runs, plain)
+
+    def resolve(self, env: str, method: str, fields: Mapping[str, Any], seed: int) -> Config:
+        """Give the config of a run with these fields of its own."""
         values = {**self.config, **fields, "method": method, "env": env, "seed": seed, "updates": self.updates}
         if method == "rma":  # as much reinforcement learning as the others get
             chunk = make_config(values | {"method": "sparc"}, self.preset).chunk
             second = max(round(self.updates * SECOND_PHASE / chunk), 1) * chunk
             values |= {"expert_updates": self.updates, "updates": self.updates + second}
-        return Member(make_config(values, self.preset), variation, self.runs)
+        return make_config(values, self.preset)
 
     def scaled(self, **values: Any) -> Suite:
         """Replace the fields that are given."""
@@ -196,7 +203,9 @@ def checked(suite: Suite) -> Suite:
             raise UserError(f"{name} must be a whole number of at least {low}, not {value!r}.")
     check_physics(suite)
     check_reference(suite.reference)
-    suite.members()  # every config checks itself
+    paths = [member.path for member in suite.members()]  # every config checks itself
+    if twice := [path for path in paths if paths.count(path) > 1]:
+        raise UserError(f"two members are the same run, {twice[0].as_posix()}: leave one out.")
     return suite
 
 
