@@ -272,6 +272,14 @@ def test_assists_keep_wheels_from_locking_and_spinning(make: Make) -> None:
     assert gears <= {1.0, 2.0, 3.0}
 
 
+def test_steering_acts_at_once(make: Make) -> None:
+    """Else the average over a step depends on the step before, and swinging from side to side is the best steering."""
+    field = make(1)
+    for wanted in (1.0, -1.0, 0.5):
+        field.step(np.array([[wanted, 0.0]]))
+        assert field.states[0, COLUMN["steer"]] == pytest.approx(wanted, abs=1e-6)
+
+
 def test_off_course_and_walls_are_reported(make: Make) -> None:
     field = make(1)
     field.reset([0], np.array([[300.0, 0.0, 0.6, 25.0]]))

@@ -48,6 +48,9 @@ const int CONTROL_EVERY = 50;       // physics steps: 10 Hz
 // The assists are of the kind that TORCS's own drivers have.
 const double SLIP_ALLOWED = 2.0, SLIP_RANGE = 5.0;  // m/s: ABS and traction control begin here, and have lifted the pedal
 const double SHIFT_AT = 0.9, SHIFT_MARGIN = 4.0;    // of the rev limit; m/s of hysteresis when changing down
+// rad/s: at once. Asked ten times a second, a driver whose wheels turn slowly gets the steering that he wants on average
+// by aiming as far beyond it as they are short of it now, and learns to swing from side to side with every command.
+const double STEERING_SPEED = 1000.0;
 const double ABS_FROM = 3.0;                        // m/s: slower than this, wheels may lock
 const double LAUNCH_CLUTCH = 0.5;                   // in first gear, until the engine turns at half its limit
 
@@ -211,6 +214,7 @@ void drive(double steer, double pedal) {
     throttle -= std::min(throttle, relief(driven_wheel_speed() - speed));
     // The whole command anew: TORCS itself writes into it while gears change.
     memset(&stage_elt.ctrl, 0, sizeof stage_elt.ctrl);
+    stage->steer.maxSpeed = STEERING_SPEED;
     stage_elt._steerCmd = steer;
     stage_elt._accelCmd = throttle;
     stage_elt._brakeCmd = brake;
