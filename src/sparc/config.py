@@ -119,8 +119,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "updates": 9_000_000,
     },
     "racing": {
-        "batch_size": 128,
+        "batch_size": 64,
+        "final_rate": 0.0,
         "discount": 0.9896,
+        "n_step": 3,
         "updates": 50_000,
         "num_envs": 32,
         "steps_per_update": 16,

@@ -51,6 +51,8 @@ const double SHIFT_AT = 0.9, SHIFT_MARGIN = 4.0;    // of the rev limit; m/s of 
 // rad/s: at once. Asked ten times a second, a driver whose wheels turn slowly gets the steering that he wants on average
 // by aiming as far beyond it as they are short of it now, and learns to swing from side to side with every command.
 const double STEERING_SPEED = 1000.0;
+// rad·m/s, rad: what a full turn of the wheel steers at a speed, the lock at most. More than TORCS's own drivers use.
+const double STEER_BY_SPEED = 6.0, STEER_LEAST = 0.18;
 const double ABS_FROM = 3.0;                        // m/s: slower than this, wheels may lock
 const double LAUNCH_CLUTCH = 0.5;                   // in first gear, until the engine turns at half its limit
 
@@ -215,7 +217,8 @@ void drive(double steer, double pedal) {
     // The whole command anew: TORCS itself writes into it while gears change.
     memset(&stage_elt.ctrl, 0, sizeof stage_elt.ctrl);
     stage->steer.maxSpeed = STEERING_SPEED;
-    stage_elt._steerCmd = steer;
+    const double reach = std::max(STEER_LEAST, STEER_BY_SPEED / std::max(flat, 1.0));
+    stage_elt._steerCmd = steer * std::min(1.0, reach / stage->steer.steerLock);
     stage_elt._accelCmd = throttle;
     stage_elt._brakeCmd = brake;
     stage_elt._gearCmd = choose_gear(stage_elt._gear, speed);
