@@ -123,7 +123,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "final_rate": 0.0,
         "discount": 0.9896,
         "n_step": 3,
-        "updates": 50_000,
+        "updates": 30_000,
         "num_envs": 32,
         "steps_per_update": 16,
         "replay_capacity": 600_000,
