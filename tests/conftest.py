@@ -168,3 +168,13 @@ def browser() -> Iterator[Any]:
     chrome = webdriver.Chrome(options=options, service=Service(executable_path=driver))
     yield chrome
     chrome.quit()
+
+
+@pytest.fixture
+def quiet(browser: Any) -> Iterator[Any]:
+    """The browser; whatever is done in it, the console must stay silent and nothing be loaded."""
+    browser.get_log("browser")
+    yield browser
+    assert browser.get_log("browser") == []
+    loaded = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert [name for name in loaded if not name.startswith("data:")] == []

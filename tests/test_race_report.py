@@ -1,16 +1,17 @@
 """The report page of races, as text and in a browser: laps lead, a lower ratio is better, every car can be found."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from browsing import find, find_all, resize
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
 from synthetic import CARS, POWER_MASS, SKILL, make_races, make_results
-from test_report import LAPTOP, NAMES, PHONE, cells_of, find, find_all, part_of, point, words, write
+from test_report import LAPTOP, NAMES, PHONE, cells_of, part_of, point, words, write
 
 from sparc import stats
 from sparc.laps import MEASURES, mean_of, over_seeds
@@ -266,20 +267,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Res
 
 
 @pytest.fixture
-def visit(browser: Any, pages: dict[str, tuple[Path, Results]]) -> Iterator[Callable[..., tuple[Any, Results]]]:
-    """Open a page at a size; the console must stay silent and nothing be loaded."""
+def visit(quiet: Any, pages: dict[str, tuple[Path, Results]]) -> Callable[..., tuple[Any, Results]]:
+    """Open a page at a size."""
 
     def visit(kind: str, size: tuple[int, int] = LAPTOP) -> tuple[Any, Results]:
-        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        browser.get(pages[kind][0].as_uri())
-        return browser, pages[kind][1]
+        resize(quiet, size)
+        quiet.get(pages[kind][0].as_uri())
+        return quiet, pages[kind][1]
 
-    browser.get_log("browser")
-    yield visit
-    assert browser.get_log("browser") == []
-    loaded = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
-    assert [name for name in loaded if not name.startswith("data:")] == []
+    return visit
 
 
 def choose(browser: Any, fieldset: str, text: str) -> None:

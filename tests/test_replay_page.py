@@ -4,17 +4,17 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from browsing import find, find_all, resize
 from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
-from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
@@ -177,33 +177,20 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def visit(browser: webdriver.Chrome, page: Path) -> Iterator[Callable[..., webdriver.Chrome]]:
-    """Open the page; whatever was done on it, the console must stay silent and nothing be loaded."""
+def visit(quiet: webdriver.Chrome, page: Path) -> Callable[..., webdriver.Chrome]:
+    """Open the page."""
 
     def visit(size: tuple[int, int] = LAPTOP, scheme: str = "light", motion: str = "reduce", at: str = "") -> Any:
-        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
         features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": motion}
         media = {"features": [{"name": name, "value": value} for name, value in features.items()]}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-        browser.get("about:blank")  # else another part of the same page is not loaded anew
-        browser.get(page.as_uri() + at)
-        until(browser, lambda: not find_all(browser, "#wait") and text(browser, "#clock"))
-        return browser
+        resize(quiet, size)
+        quiet.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        quiet.get("about:blank")  # else another part of the same page is not loaded anew
+        quiet.get(page.as_uri() + at)
+        until(quiet, lambda: not find_all(quiet, "#wait") and text(quiet, "#clock"))
+        return quiet
 
-    browser.get_log("browser")
-    yield visit
-    assert browser.get_log("browser") == []
-    loaded = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
-    assert [name for name in loaded if not name.startswith("data:")] == []
-
-
-def find(browser: webdriver.Chrome, selector: str) -> Any:
-    return browser.find_element(By.CSS_SELECTOR, selector)
-
-
-def find_all(browser: webdriver.Chrome, selector: str) -> list[Any]:
-    return browser.find_elements(By.CSS_SELECTOR, selector)
+    return visit
 
 
 def text(browser: webdriver.Chrome, selector: str) -> str:

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from browsing import find, find_all, resize
 from matplotlib.image import imsave
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
@@ -330,28 +331,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory, results: Results) -> dict[st
 
 
 @pytest.fixture
-def visit(browser: webdriver.Chrome, pages: dict[str, Path]) -> Iterator[Callable[..., webdriver.Chrome]]:
-    """Open a page at a size; whatever was done on it, the console must stay silent and nothing be loaded."""
+def visit(quiet: webdriver.Chrome, pages: dict[str, Path]) -> Callable[..., webdriver.Chrome]:
+    """Open a page at a size."""
 
     def visit(kind: str, size: tuple[int, int] = LAPTOP) -> webdriver.Chrome:
-        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        browser.get(pages[kind].as_uri())
-        return browser
+        resize(quiet, size)
+        quiet.get(pages[kind].as_uri())
+        return quiet
 
-    browser.get_log("browser")
-    yield visit
-    assert browser.get_log("browser") == []
-    loaded = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
-    assert [name for name in loaded if not name.startswith("data:")] == []
-
-
-def find(browser: webdriver.Chrome, selector: str) -> Any:
-    return browser.find_element(By.CSS_SELECTOR, selector)
-
-
-def find_all(browser: webdriver.Chrome, selector: str) -> list[Any]:
-    return browser.find_elements(By.CSS_SELECTOR, selector)
+    return visit
 
 
 def point(browser: webdriver.Chrome, selector: str) -> Any:
