@@ -101,9 +101,8 @@ def test_reward_is_what_the_docs_say() -> None:
     off = reward_of(rows(vx=50.0, wheels_out=3, off_time=0.1), ten, no)
     assert off == pytest.approx(-REWARD_SCALE * 2.5 * 0.1 * 180)
     assert reward_of(rows(vx=50.0, wheels_out=2), ten, no) == pytest.approx(REWARD_SCALE * 5.0 / 3)
-    assert reward_of(rows(vx=50.0, wheels_out=2), -ten, no) == pytest.approx(
-        -REWARD_SCALE * 5.0
-    )  # backwards: all of it
+    backwards = reward_of(rows(vx=50.0, wheels_out=2), -ten, no)
+    assert backwards == pytest.approx(-REWARD_SCALE * 5.0)  # all of it counts
     wall = reward_of(rows(vx=10.0, wall_time=0.1), np.array([1.0]), no)
     assert wall == pytest.approx(REWARD_SCALE * (1.0 - 2.5 * 0.1 * 36))
     sliding = reward_of(rows(slip_ratio_rear_left=-3.0, slip_angle_rear_left=0.2), np.zeros(1), no)
