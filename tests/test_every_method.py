@@ -249,6 +249,23 @@ def test_learning_rates_belong_to_their_parts(name: str) -> None:
         assert longest("adapter") == pytest.approx(2e-3, rel=1e-2)
 
 
+@pytest.mark.parametrize(("name", "phase"), CHANGES)
+def test_rates_fall_to_their_share_at_the_end_of_their_phase(name: str, phase: str) -> None:
+    """With a steady gradient Adam's step is the rate."""
+    lengths = {"updates": 1000, "chunk": 50, "final_rate": 0.1} | ({"expert_updates": 600} if name == "rma" else {})
+    method = make(name, phase, **lengths)
+    last = {"expert": 600, "adapter": 400}.get(phase, 1000)
+    part, rate = ("adapter", 2e-3) if phase == "adapter" else ("expert", 1e-3)
+    optimiser, gradient = method.optimisers[part], jnp.ones(())
+
+    def step(state: Any, _: Any) -> tuple[Any, jax.Array]:
+        change, state = optimiser.update(gradient, state)
+        return state, -change
+
+    _, steps = jax.lax.scan(step, optimiser.init(gradient), None, last + 1)
+    np.testing.assert_allclose(steps[jnp.array([0, last // 2, last])], rate * np.array([1.0, 0.55, 0.1]), rtol=1e-3)
+
+
 @pytest.mark.parametrize(("log_std", "direction"), [(-20.0, +1), (0.458, -1)], ids=["narrow", "wide"])
 def test_a_tuned_temperature_steers_the_entropy(log_std: float, direction: int) -> None:
     # Narrow: log σ = -5, entropy near 2 · (1.42 - 5) = -7.2 < -2, so the temperature must rise.

@@ -128,7 +128,14 @@ def test_killing_the_worker_changes_no_bit(make: Make) -> None:
 
 def test_a_worker_that_hangs_is_replaced(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     simulator_under_test = make(1)
+    real = Simulator._restart
+
+    def restart(self: Simulator, lost: simulator.WorkerLost) -> None:
+        monkeypatch.setattr(simulator, "PATIENCE", 60.0)  # the new one may take its time
+        real(self, lost)
+
     monkeypatch.setattr(simulator, "PATIENCE", 0.5)
+    monkeypatch.setattr(Simulator, "_restart", restart)
     os.kill(simulator_under_test.pid, signal.SIGSTOP)
     drive(simulator_under_test, 1)
     assert "did not answer" in simulator_under_test.crashes[0][1]

@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_racing_env import Pilot
 
 import sparc
 from sparc.config import make_config
+from sparc.envs import get_env
 from sparc.envs.racing.course import REWARD_SCALE
 from sparc.envs.racing.env import RaceVectorEnv
 from sparc.envs.racing.install import Installation
 from sparc.evaluation import evaluate
 from sparc.play import play, report
-from sparc.race_replay import replay_run
+from sparc.race_replay import draw_lines, drive_laps, replay_run
 from sparc.runs import Run
 from sparc.stopping import Stop
 from sparc.training import Trainer
@@ -79,11 +81,18 @@ def test_a_short_run_learns_to_stay_on_course(learner: Path) -> None:
     assert metres(1_500) > 200.0
 
 
+def test_a_lap_is_recorded_from_line_to_line_and_drawn(torcs: Installation, tmp_path: Path) -> None:
+    contexts = get_env(POWER_MASS).context_space.centre[None]
+    drives, road = drive_laps(Pilot(), POWER_MASS, contexts, {})  # type: ignore[arg-type]
+    assert drives[0].lap_time is not None and len(drives[0].agent) == pytest.approx(10 * drives[0].lap_time, abs=2)
+    assert [path.suffix for path in draw_lines(drives, road, tmp_path / "lines")] == [".png"]
+
+
 def test_a_run_is_replayed_as_a_page_with_racing_lines_and_played_with_its_lap(learner: Path, tmp_path: Path) -> None:
     run = Run.open(learner)
     page, lines, laps = replay_run(run, "last", 2, [], None, tmp_path / "page.html", None)
     assert page.stat().st_size > 10_000 and laps == 2
-    assert {*lines} == ({*(tmp_path / "page-lines").iterdir()} if lines else set())
+    assert {*lines} == ({*(tmp_path / "page-lines").iterdir()} if lines else set())  # it may not come to the line
     run.config.env_options["physics"] = "updated"  # trained in: what is replayed, unless told otherwise
     assert replay_run(run, "last", 1, [], None, None, None)[0].name == "1500-updated.html"
     assert replay_run(run, "last", 1, [], "standard", None, None)[0].name == "1500.html"

@@ -229,6 +229,21 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
         sparc.resume(run, updates=TOTAL + 20)
 
 
+def test_a_run_whose_rates_fall_is_resumed_bit_for_bit_but_not_extended(
+    tmp_path: Path, tiny_wrapping: dict[str, Any], assert_same_run: Compare
+) -> None:
+    fields = {**tiny_wrapping, **EXPERT["rma"], "final_rate": 0.0, "updates": TOTAL}
+    straight = sparc.train("rma", BOAT, run_dir=tmp_path / "straight", **fields)
+    run = tmp_path / "run"
+    with pytest.raises(Crash):
+        sparc.train("rma", BOAT, run_dir=run, report=crash_at(130), **fields)
+    sparc.resume(run)
+    assert_same_run(run, straight)
+    with pytest.raises(UserError, match=r"fall until update 160.*train a longer run anew"):
+        sparc.resume(run, updates=TOTAL + 20)
+    assert Run.open(run).config.updates == TOTAL
+
+
 def flip_a_bit(file: Path) -> None:
     data = bytearray(file.read_bytes())
     data[-1] ^= 4

@@ -25,7 +25,9 @@ def run(what: str, env: str, method: str, preset: str) -> str:
 
     if os.environ.get(ALONE):
         return json.dumps(
-            BENCHES[what](env, method, preset) | {"bench": what, "env": env, "machine": machine()}, indent=1
+            BENCHES[what](env, method, preset)
+            | {"bench": what, "env": env, "method": method, "preset": preset, "machine": machine()},
+            indent=1,
         )
     environment = os.environ | {ALONE: "1"}
     if what in ONE_CORE:

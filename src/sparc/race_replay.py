@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +71,8 @@ def drive_laps(
             if progress:
                 progress(int((~alive).sum()), len(contexts))
         measures, road = venv.measures(), venv.course
+        for note in venv.take_notes():
+            warnings.warn(note, stacklevel=2)
     finally:
         policy.reset()
         venv.close()
@@ -104,6 +108,7 @@ def draw_lines(drives: Sequence[Drive], road: Road, folder: Path) -> list[Path]:
     """Draw the lines of laps on the track, into a new folder: of all, or of a choice where they are many."""
     begun = [drive for drive in drives if len(drive.agent) > 1]  # the others never came to the line
     paths = []
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier page
     for index in np.linspace(0, len(begun) - 1, min(len(begun), MOST_PICTURES)).round().astype(int).tolist():
         drive = begun[index]
         time = f"{drive.lap_time:.1f} s" if drive.lap_time is not None else "not completed"

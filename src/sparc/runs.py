@@ -96,6 +96,11 @@ class Run:
             raise UserError(
                 f"--updates {updates} is less than the run's own {self.config.updates}: a run can only be extended."
             )
+        if updates > self.config.updates and self.config.final_rate != 1.0:
+            raise UserError(
+                f"The learning rates of {self.path} fall until update {self.config.updates} (final_rate "
+                f"{self.config.final_rate:g}), it cannot be extended: train a longer run anew."
+            )
         self.write_config(dataclasses.replace(self.config, updates=updates))
 
     def lock(self, file: Path | None = None) -> None:

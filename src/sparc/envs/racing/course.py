@@ -43,7 +43,7 @@ HEADING_SCALE, WIDTH_SCALE, BEND_SCALE, AHEAD_SCALE = 0.2, 10.0, 0.01, 0.2  # ra
 OBSERVATION_SIZE = len(FELT) + 5 + 3 + 12 + 2 + 4 * POINTS
 OFF_COURSE = 3  # wheels out
 
-# Per step; RACING: what the paper's group is known to use, times REWARD_SCALE
+# Per step, times REWARD_SCALE; after what the paper's group is known to use, but milder where that hid the rest
 REWARD_SCALE = 0.05
 # Not its square: the slow bends, where most laps are spoiled, would cost too little, a slide at full speed everything.
 OFF_PENALTY = 2.5  # m per second off course and km/h

@@ -57,10 +57,11 @@ def package_version() -> str | None:
 
 def find_libraries() -> Path:
     """Find the folder of TORCS's libraries."""
-    for folder in sorted(LIBRARIES.glob("*/torcs")):
-        check_whole([folder / name for name in (*LINKED, f"drivers/{CHECK[0]}/{CHECK[0]}.so")], "torcs")
-        return folder
-    raise UserError(f"TORCS's libraries are not where Debian puts them: {REMEDY}")
+    folders = sorted(LIBRARIES.glob("*/torcs"), key=lambda folder: not (folder / LINKED[0]).is_file())
+    if not folders:
+        raise UserError(f"TORCS's libraries are not where Debian puts them: {REMEDY}")
+    check_whole([folders[0] / name for name in (*LINKED, f"drivers/{CHECK[0]}/{CHECK[0]}.so")], "torcs")
+    return folders[0]
 
 
 def check_whole(files: Iterable[Path], package: str) -> None:

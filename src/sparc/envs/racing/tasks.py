@@ -24,8 +24,8 @@ NOT_COMPLETED = 2.0  # the ratio of a lap that was not completed; a lap slower t
 TARMAC_CAR, DIRT_CAR = "gt-01", "rally-01"
 TARMAC_TYRE, DIRT_TYRE = "sports-medium", "sports-medium"
 SCALE_TRAINED, SCALE_TESTED = (0.75, 1.25), (0.5, 1.5)  # of power and of mass
-HELD_IN = 24  # cars that the evaluations during training race
-HELD_IN_SCALES = 5  # likewise, of power and of mass each
+HELD_IN = 24  # cars at most that the evaluations during training race
+HELD_IN_SCALES = (0.775, 0.925, 1.075, 1.225)  # likewise, of power and of mass each; none of them is tested
 
 
 class Task(Protocol):
@@ -114,9 +114,8 @@ class PowerMass:
     @property
     def space(self) -> ContextSpace:
         """The two factors."""
-        scales = np.linspace(*SCALE_TRAINED, HELD_IN_SCALES)
         return ContextSpace.box(
-            settings=[(power, mass) for power in scales for mass in scales],
+            settings=[(power, mass) for power in HELD_IN_SCALES for mass in HELD_IN_SCALES],
             power=("×", SCALE_TRAINED, SCALE_TESTED),
             mass=("×", SCALE_TRAINED, SCALE_TESTED),
         )
