@@ -143,10 +143,11 @@ def test_a_vector_environment_can_be_given() -> None:
     venv.close()
 
 
-def test_progress_counts_the_steps() -> None:
+def test_progress_counts_episodes_by_their_steps() -> None:
     calls: list[tuple[int, int]] = []
     evaluate(Recorder(), BOAT, CURRENTS, progress=lambda done, most: calls.append((done, most)))  # type: ignore[arg-type]
-    assert calls == [(step, 100) for step in range(1, 101)]
+    assert len(calls) == 100 and {most for _, most in calls} == {len(CURRENTS)}
+    assert [done for done, _ in calls][24::25] == [int(len(CURRENTS) * share) for share in (0.25, 0.5, 0.75, 1.0)]
 
 
 # Contexts

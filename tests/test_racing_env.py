@@ -256,7 +256,7 @@ def test_measures_and_names_go_through_an_evaluation_and_its_files(torcs: Instal
         np.testing.assert_array_equal(again.measures[name], values)
 
 
-def test_an_evaluation_tells_of_a_lost_simulator_and_of_its_own_length(
+def test_an_evaluation_tells_of_a_lost_simulator_and_when_it_is_over(
     torcs: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
@@ -283,7 +283,7 @@ def test_an_evaluation_tells_of_a_lost_simulator_and_of_its_own_length(
             setting="race",
             max_episode_steps=5,
         )
-    assert steps[-1] == (5, 5)
+    assert steps[0] == (0, 1) and steps[-1] == (1, 1)
 
 
 # Cars

@@ -74,7 +74,7 @@ def evaluate(parsed: argparse.Namespace) -> int:
 
     run.lock(run.evaluating)
     try:
-        with step_bar(f"{run.config.method} on {run.config.env}") as progress:
+        with step_bar(f"{run.config.method} on {run.config.env}", "episodes") as progress:
             which = parsed.checkpoint, while_wanted(progress), parsed.physics
             evaluation, stem = evaluate_run(run, grid, episodes, *which)
         number, note = int(stem.name.split("-")[0]), ""

@@ -157,7 +157,7 @@ def evaluate(
         limit = options.get("max_episode_steps", entry.max_episode_steps)
         venv = make_vector_env(env, len(rows), threads=threads or usable_cores(), **options)
     else:
-        venv, limit = env, 0
+        venv, limit = env, np.inf
     if venv.num_envs != len(rows):
         raise UserError(f"{len(rows)} contexts × episodes need as many environments, not {venv.num_envs}.")
     try:
@@ -187,8 +187,8 @@ def evaluate(
             lengths[alive] += 1
             died |= alive & terminated
             alive &= ~(terminated | truncated)
-            if progress:
-                progress(int(lengths.max()), limit)
+            if progress:  # episodes over, and the parts of those that still run
+                progress(int(len(rows) - alive.sum() * (1.0 - lengths.max() / limit)), len(rows))
         measures, labels = venv.measures(), tuple(venv.labels())
         for note in venv.take_notes():
             warnings.warn(note, stacklevel=2)
