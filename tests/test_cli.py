@@ -158,11 +158,11 @@ def test_a_run_from_beginning_to_end(sparc_cli: Cli, tiny_yaml: Path, tmp_path: 
     stem = run / "evaluations" / f"{best[1]}-grid21"
     with stem.with_suffix(".csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["x", "y", "region", "episode", "return", "length", "terminated"]
+    assert list(rows[0]) == ["x", "y", "region", "episode", "return", "steps", "terminated"]
     assert len(rows) == 441 == len({(row["x"], row["y"]) for row in rows})
     regions = [row["region"] for row in rows]
     assert (regions.count("ind"), regions.count("ood")) == (121, 320)
-    assert {(row["length"], row["terminated"], row["episode"]) for row in rows} == {("100", "0", "0")}
+    assert {(row["steps"], row["terminated"], row["episode"]) for row in rows} == {("100", "0", "0")}
     about = json.loads(stem.with_suffix(".json").read_text())
     returns = [float(row["return"]) for row in rows if row["region"] == "ood"]
     assert about["summary"]["ood"]["mean"] == pytest.approx(sum(returns) / 320)

@@ -291,7 +291,7 @@ def test_csv_has_every_row_to_the_last_bit(made: Evaluation, tmp_path: Path) -> 
     made.write_csv(tmp_path / "rows.csv")
     with (tmp_path / "rows.csv").open(newline="") as file:
         header, *lines = csv.reader(file)
-    assert header == ["x", "y", "region", "episode", "return", "length", "terminated"]
+    assert header == ["x", "y", "region", "episode", "return", "steps", "terminated"]
     assert len(lines) == 10
     assert lines[0] == ["0.0", "1.0", "ind", "0", "0.30000000000000004", "0", "0"]
     assert lines[3] == ["-1.0", "0.5", "ind", "1", "4.0", "3", "1"]

@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 from synthetic import CARS, ENVS, POWER_MASS, SKILL, make_races, make_results
 
 from sparc import race_figures
+from sparc.curve_figures import learning_curves
 from sparc.envs.racing.course import Course
 from sparc.envs.racing.simulator import TRACE, TRACK_COLUMNS
 from sparc.figures import ALARM, LARGEST, STYLES, save
@@ -21,7 +22,7 @@ from sparc.race_figures import PARTLY, lap_map, laps, physics_update, racing_lin
 from sparc.race_replay import MOST_PICTURES, draw_lines
 from sparc.replay_page import Drive
 from sparc.results import Results
-from sparc.suite_figures import learning_curves, write_all
+from sparc.suite_figures import write_all
 
 UPDATED = f"{CARS}, updated physics"
 

@@ -15,14 +15,13 @@ from matplotlib.patches import Rectangle
 from synthetic import ENVS, EXPERT_UPDATES, METHODS, make_results
 
 from sparc.contexts import ContextSpace
+from sparc.curve_figures import history_length, learning_curves
 from sparc.figures import LARGEST, STYLES, save, style
 from sparc.results import Curve, EnvResults, Results
 from sparc.suite_figures import (
     MOST_PAIRS,
     differences,
     heatmaps,
-    history_length,
-    learning_curves,
     summary_figure,
     write_all,
 )

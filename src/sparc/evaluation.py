@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # brings JAX
     from sparc.policy import Policy
 
 ProgressCall = Callable[[int, int], None]  # steps done, steps at most
-FIXED = ("region", "episode", "return", "length", "terminated")  # the columns between contexts and measures
+FIXED = ("region", "episode", "return", "steps", "terminated")  # the columns between contexts and measures
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Evaluation:
         if "region" not in header or not rows or {len(row) for row in rows} != {len(header)}:
             raise ValueError("a line is cut short")
         columns = np.array(rows).T
-        first, fixed = int(header[0] == "label"), header.index("region")  # by place: a feature may be called "length"
+        first, fixed = int(header[0] == "label"), header.index("region")
         after = fixed + len(FIXED)
         region, episode, returns, lengths, terminated = columns[fixed:after]
         return cls(

@@ -27,8 +27,8 @@ from sparc.figures import (
 )
 from sparc.gaps import gaps, labels_in, means_over, seeds, why_missing
 from sparc.laps import MEASURES, mean_of, over_seeds, races, run_means
+from sparc.panels import label_handles, map_panels, outer
 from sparc.results import Array, EnvResults, Results
-from sparc.suite_figures import label_handles, map_panels, outer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
