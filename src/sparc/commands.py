@@ -203,7 +203,9 @@ def suite_run(parsed: argparse.Namespace) -> int:
         print(f"next: sparc suite report {parsed.suite}{where}")
         return 0
     if any(standing.state == "waiting" for standing in runner.standings.values()):
-        print(f"go on with: sparc suite run {parsed.suite}{where}")
+        chosen = {name: getattr(parsed, name) for name in ("seeds", "envs", "methods")}
+        only = "".join(f" --{name} {' '.join(values)}" for name, values in chosen.items() if values)
+        print(f"go on with: sparc suite run {parsed.suite}{only}{f' --jobs {jobs}' if jobs else ''}{where}")
     return 1 if any(standing.state in ("failed", "other config") for standing in runner.standings.values()) else 0
 
 
