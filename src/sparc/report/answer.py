@@ -33,17 +33,24 @@ def answer(book: Book) -> str:
     return (
         f"<p class='only-js controls'><label>Compare <select id='comparison'>{options}</select></label></p>"
         f"{''.join(parts)}"
-        f"<p class='quiet'>▲ better and ▼ worse only where the 95 % interval of the difference of {means(book)}, over "
-        "seeds, excludes zero. ≈ it does not. ? it does not, or there is none, and one of the two has fewer than three "
-        "seeds; or all runs of a method are equal, so that no spread is known. By chance alone, about one comparison "
-        "in twenty of equal methods comes out as better or worse. "
-        "The name of an environment leads to the map of the difference, or to the table of cars.</p>"
+        f"<p class='quiet'>▲ better or ▼ worse: the 95 % interval of the difference of {means(book)}, over seeds, "
+        "excludes zero. ≈ The interval includes zero. ? Too early to say: no interval that excludes zero, but fewer than "
+        "three seeds; or all runs of a method are equal, so that no spread is known. By chance alone, about one "
+        "comparison in twenty of equal methods comes out as better or worse. "
+        f"The name of an environment leads to {where_to(book)}.</p>"
     )
 
 
 def means(book: Book) -> str:
     """Name the means that verdicts rest on."""
     return joined([MEANS[name] for name in dict.fromkeys(name for test in book.parts for name in book.judged(test))])
+
+
+def where_to(book: Book) -> str:
+    """Name what the links of the environments lead to."""
+    mapped = [test in book.mapped for test in book.parts]
+    kinds = ["the map of the difference"] * any(mapped) + ["the table of cars"] * (not all(mapped))
+    return " or ".join(kinds)
 
 
 def pair_name(book: Book, a: str, b: str, link: str = "against") -> str:
