@@ -34,8 +34,8 @@ def answer(book: Book) -> str:
         f"<p class='only-js controls'><label>Compare <select id='comparison'>{options}</select></label></p>"
         f"{''.join(parts)}"
         f"<p class='quiet'>▲ better or ▼ worse: the 95 % interval of the difference of {means(book)}, over seeds, "
-        "excludes zero. ≈ The interval includes zero. ? Too early to say: no interval that excludes zero, but fewer than "
-        "three seeds; or all runs of a method are equal, so that no spread is known. By chance alone, about one "
+        "excludes zero. ≈ The interval includes zero. ? Too early to say: no interval that excludes zero, but fewer "
+        "than three seeds; or all runs of a method are equal, so that no spread is known. By chance alone, about one "
         "comparison in twenty of equal methods comes out as better or worse. "
         f"The name of an environment leads to {where_to(book)}.</p>"
     )
