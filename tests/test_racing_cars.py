@@ -117,10 +117,10 @@ def test_names_that_do_not_exist() -> None:
 def test_features_are_the_figures_and_the_tyre() -> None:
     car = find_car("kei-07")
     row = dict(zip([name for name, _ in FEATURES], features(car, "racing-soft"), strict=True))
-    assert row["mass"] == car.mass and row["tyre"] == 1.3
+    assert row["mass"] == car.mass and row["tyre"] == 1.4
     assert row["turbo"] == (car.source == "turbo") and row["electric"] == (car.source == "electric")
     assert features(dataclasses.replace(car, drive="4wd"), "racing-soft")[13] == 0.5
-    assert list(COMPOUNDS.values()) == sorted(COMPOUNDS.values()) and friction("comfort-hard") == 0.8
+    assert list(COMPOUNDS.values()) == sorted(COMPOUNDS.values()) and friction("comfort-hard") == 0.7
 
 
 def test_no_two_cars_share_a_context() -> None:
