@@ -215,6 +215,23 @@ def test_sparc_or_each_variation_of_it_is_compared_with_the_rest() -> None:
     assert pairs("only-obs", "rma") == [("only-obs", "rma")] and pairs("sparc") == []
 
 
+def test_packed_tables_are_read_and_damaged_ones_refused(tmp_path: Path) -> None:
+    write(make_results(envs=(ENV,), grid=3), tmp_path)
+    whole = read(tmp_path)
+    table = tmp_path / f"cells-{ENV}.csv"
+    packed = table.with_name(f"{table.name}.gz")
+    packed.write_bytes(gzip.compress(table.read_bytes()))
+    table.unlink()
+    for name, seeds in whole.envs[ENV].returns.items():
+        for seed, values in seeds.items():
+            np.testing.assert_array_equal(read(tmp_path).envs[ENV].returns[name][seed], values)
+    data = packed.read_bytes()
+    for broken in (data[: len(data) // 2], b"no gzip", data[:50] + bytes(50) + data[100:]):
+        packed.write_bytes(broken)
+        with pytest.raises(UserError, match="damaged"):
+            read(tmp_path)
+
+
 # Damage
 
 

@@ -8,13 +8,17 @@ curves-<env>.csv     a row per member and evaluation during training: the mean r
                      races also the share of clean laps and the ratio
 traces-<env>.csv     a row per member and step around a switch of the context in mid-episode
 latents-<env>.csv    a row per member and context of the grid: ψ(c) and φ(h) in two dimensions
+
+Large tables may be packed, `gzip cells-*.csv`: they are read as well.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +37,7 @@ ByMember = dict[str, dict[int, Value]]  # label → seed → what that run gave
 Columns = dict[str, NDArray[np.str_]]  # of a table, as text
 
 KEYS = ("method", "variation", "seed")
+BROKEN = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, csv.Error, zlib.error)  # files
 LABEL = "label"  # of a context
 ROUNDING = 1e-7  # relative: numbers are written with eight digits
 NAMES = {  # as the paper writes them
@@ -277,7 +282,17 @@ def read(folder: Path) -> Results:
         raise UserError(
             f"{folder} holds no results: {Path(error.filename).name} is missing. `sparc suite report NAME` writes them."
         ) from None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, csv.Error, UserError) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        csv.Error,
+        zlib.error,
+        UserError,
+    ) as error:
         raise UserError(
             f"The results in {folder} are damaged ({error}): write them anew, `sparc suite report`."
         ) from error
@@ -378,8 +393,9 @@ def write_table(path: Path, columns: Iterable[str], rows: Iterable[Iterable[Any]
 
 
 def read_table(path: Path) -> ByMember[Columns]:
-    """Read a CSV file and part its rows by member; an empty cell is NaN."""
-    with path.open(newline="") as file:
+    """Read a CSV file, packed by gzip if it is there only so, and part its rows by member; an empty cell is NaN."""
+    packed = path.with_name(f"{path.name}.gz")
+    with path.open(newline="") if path.exists() or not packed.exists() else gzip.open(packed, "rt", newline="") as file:
         columns, *rows = csv.reader(file)
     if tuple(columns[:3]) != KEYS:
         raise ValueError(f"{path.name} does not begin with the columns {', '.join(KEYS)}")
