@@ -1,5 +1,6 @@
 """The tables of a suite survive being written and read; damaged ones are refused in one line."""
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
