@@ -120,6 +120,13 @@ def test_regions_cannot_be_changed_under_the_feet_of_others() -> None:
         WIND.train.low[0] = 3.0
 
 
+def test_the_fingerprint_is_of_what_is_trained_on() -> None:
+    def box(train: float, test: float) -> str:
+        return ContextSpace.box(x=("N", (-train, train), (-test, test))).fingerprint()
+
+    assert box(1, 2) == box(1, 3) != box(2, 3)
+
+
 def test_nearest() -> None:
     assert nearest("windhoper-v5", ["WindHopper-v5", "WindAnt-v5"]) == " Did you mean 'WindHopper-v5'?"
     assert nearest("zzz", ["WindHopper-v5"]) == ""

@@ -12,6 +12,7 @@ import pytest
 import sparc
 from sparc.config import make_config
 from sparc.contexts import ContextSpace
+from sparc.errors import UserError
 from sparc.nets import Inputs
 from sparc.policy import Policy
 from sparc.runs import Run
@@ -49,6 +50,15 @@ def untrained(tmp_path: Path, tiny: dict[str, Any]) -> Maker:
 
 def observations(steps: int, rows: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(0, 2, (steps, rows, O)).astype(np.float32)
+
+
+def test_a_run_whose_environment_has_other_contexts_by_now_is_refused(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ContextSpace, "fingerprint", lambda self: "another")
+    for use in (sparc.load, lambda run: sparc.resume(run, updates=20)):
+        with pytest.raises(UserError, match=f"trained when {BOAT} had other contexts to train on"):
+            use(run)
 
 
 # History

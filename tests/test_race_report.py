@@ -216,7 +216,14 @@ def test_runs_without_spread_have_no_verdict(tmp_path: Path) -> None:
     assert f"? all runs of a method are equal, so that no spread is known in {CARS} (ahead so far)" in text
     assert "? ahead, but all runs of a method are equal: no spread is known" in text
     assert f"In distribution, ratio , SPARC against RMA: ≈ no clear difference in {CARS}" in text  # equal they are
-    assert "▲" not in text.split("By chance")[0].replace("▲ better and", "")
+    assert "▲" not in text
+
+
+def test_the_page_names_what_its_links_lead_to(tmp_path: Path) -> None:
+    maps, cars = "the map of the difference", "the table of cars"
+    for envs, target in (((POWER_MASS,), maps), ((CARS,), cars), ((POWER_MASS, CARS), f"{maps} or {cars}")):
+        html = write(tmp_path, make_races(envs, cars=20, grid=3))[1]
+        assert f"The name of an environment leads to {target}." in words(answer_of(html))
 
 
 # Size and escaping

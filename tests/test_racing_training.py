@@ -15,6 +15,7 @@ from sparc.config import make_config
 from sparc.envs import get_env
 from sparc.envs.racing.env import RaceVectorEnv
 from sparc.envs.racing.install import Installation
+from sparc.envs.racing.simulator import CONTROL_STEP
 from sparc.evaluation import evaluate
 from sparc.play import play, report
 from sparc.race_replay import draw_lines, drive_laps, replay_run
@@ -74,9 +75,9 @@ def test_a_short_run_learns_to_stay_on_course(learner: Path) -> None:
         races = evaluate(
             sparc.load(learner, updates), POWER_MASS, contexts, seed=5, setting="race", max_episode_steps=400
         )
-        return float(np.mean(races.lengths)) / 10
+        return float(np.mean(races.lengths)) * CONTROL_STEP
 
-    assert seconds(0) < 12.0  # of 40
+    assert seconds(0) < 12.0  # of 40; with three seeds it was 7 to 10, and after training 28 to 40
     assert seconds(3_000) > 22.0
 
 

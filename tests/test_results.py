@@ -217,20 +217,25 @@ def test_sparc_or_each_variation_of_it_is_compared_with_the_rest() -> None:
 
 
 def test_packed_tables_are_read_and_damaged_ones_refused(tmp_path: Path) -> None:
-    write(make_results(envs=(ENV,), grid=3), tmp_path)
-    whole = read(tmp_path)
-    table = tmp_path / f"cells-{ENV}.csv"
-    packed = table.with_name(f"{table.name}.gz")
-    packed.write_bytes(gzip.compress(table.read_bytes()))
-    table.unlink()
-    for name, seeds in whole.envs[ENV].returns.items():
-        for seed, values in seeds.items():
-            np.testing.assert_array_equal(read(tmp_path).envs[ENV].returns[name][seed], values)
+    races = make_races(cars=20, grid=3, physics=("updated",))
+    write(races, tmp_path)
+    plain = {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")}
+    assert any("updated" in name for name in plain)
+    for name, data in plain.items():
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(data))
+        (tmp_path / name).unlink()
+    again = tmp_path / "again"
+    write(read(tmp_path), again)
+    assert {path.name: path.read_bytes() for path in again.glob("*.csv")} == plain
+
+    packed = tmp_path / f"cells-{CARS}.csv.gz"
     data = packed.read_bytes()
     for broken in (data[: len(data) // 2], b"no gzip", data[:50] + bytes(50) + data[100:]):
         packed.write_bytes(broken)
         with pytest.raises(UserError, match="damaged"):
             read(tmp_path)
+    write(races, tmp_path)  # the new tables are the ones that count
+    assert read(tmp_path).envs and not [*tmp_path.glob("*.gz")]
 
 
 # Damage

@@ -4,6 +4,7 @@ import fcntl
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,16 @@ from sparc.evaluation import evaluate_run, stem_of
 from sparc.gather import gather, train_seconds
 from sparc.machine import usable_cores
 from sparc.results import read
-from sparc.runner import Runner, Standing, State, finished, remaining_seconds, standing_table, survey
+from sparc.runner import (
+    Runner,
+    Standing,
+    State,
+    finished,
+    other_config,
+    remaining_seconds,
+    standing_table,
+    survey,
+)
 from sparc.runs import Run
 from sparc.stopping import PARENT
 from sparc.suites import Member, Suite, find_suite, planned, read_suite
@@ -132,13 +143,14 @@ def test_a_killed_suite_leaves_no_process_and_goes_on_bit_for_bit(
     wait_for(lambda: not Run.open(killed / member).is_locked())  # the member saw that it is alone, saved and ended
     assert 300 <= Run.open(killed / member).updates() < 3000
 
-    again = sparc_start("suite", "run", path, "--methods", "sparc", "--jobs", "1", "--run-dir", killed)
+    options = ("--updates", "3000", "--seeds", "0", "--methods", "sparc", "--jobs", "1", "--run-dir", str(killed))
+    again = sparc_start("suite", "run", path, *options)
     before = updates_of(killed / member)
     wait_for(lambda: updates_of(killed / member) > before)
     again.send_signal(signal.SIGINT)  # politely this time
     out, err = again.communicate(timeout=60)
     assert again.returncode == 0, err
-    assert f"go on with: sparc suite run {path} --methods sparc --jobs 1 --run-dir {killed}" in out
+    assert f"go on with: {shlex.join(['sparc', 'suite', 'run', str(path), *options])}" in out
     assert not Run.open(killed / member).is_locked()
 
     for folder in (killed, whole):
@@ -225,6 +237,45 @@ class Sleeper(Runner):
         Run.create(member.config, path)
         self.processes[member] = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
         self.standings[member] = Standing("training")
+
+
+class Instant(Runner):
+    """A runner whose members are trained, and then tested, by a process that ends at once."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.order: list[tuple[str, int]] = []
+
+    def start(self, member: Member) -> None:
+        stage: State = "evaluating" if self.standings[member].updates else "training"
+        self.order.append((stage, self.members.index(member)))
+        self.processes[member] = subprocess.Popen(["true"])
+        self.processes[member].wait()
+        self.standings[member] = Standing(stage, self.standings[member].updates)
+
+    def conclude(self, member: Member, code: int) -> None:
+        trained = self.standings[member].state == "training"
+        self.standings[member] = Standing("waiting" if trained else "done", member.config.updates)
+
+
+def test_what_is_trained_is_tested_before_anything_else_is_trained(
+    suite_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    runner = Instant(read_suite(suite_file(methods=["sparc"], seeds=[0, 1, 2])), tmp_path / "runs", 1)
+    while runner.step():
+        pass
+    assert runner.order == [(stage, seed) for seed in (0, 1, 2) for stage in ("training", "evaluating")]
+
+
+def test_a_run_whose_learning_rates_have_fallen_is_no_shorter_run_of_a_longer_member(
+    suite_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    suite = read_suite(suite_file(methods=["sparc"]))
+    (member,) = suite.members()
+    for rate, difference in ((1.0, ""), (0.0, f"its updates is 50, not {member.config.updates}")):
+        config = replace(member.config, updates=50, final_rate=rate)
+        run = Run.create(config, tmp_path / f"{rate:g}")
+        assert other_config(run, Member(replace(member.config, final_rate=rate), "")) == difference
 
 
 def test_a_member_whose_directory_vanishes_does_not_stop_the_others(

@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc.contexts import ContextSpace, Finite
+from sparc.csv_tables import cell, write_table
 from sparc.envs import get_env, make_vector_env
 from sparc.errors import RunFailure, SparcError, UserError
 from sparc.evaluation import ProgressCall
 from sparc.history import History
 from sparc.machine import usable_cores
-from sparc.results import Array, Latents, Trace, cell, write_table
+from sparc.results import Array, Latents, Trace
 from sparc.runs import Run, replace
 
 if TYPE_CHECKING:  # these bring JAX

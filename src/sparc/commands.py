@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -203,9 +204,12 @@ def suite_run(parsed: argparse.Namespace) -> int:
         print(f"next: sparc suite report {parsed.suite}{where}")
         return 0
     if any(standing.state == "waiting" for standing in runner.standings.values()):
-        chosen = {name: getattr(parsed, name) for name in ("seeds", "envs", "methods")}
-        only = "".join(f" --{name} {' '.join(values)}" for name, values in chosen.items() if values)
-        print(f"go on with: sparc suite run {parsed.suite}{only}{f' --jobs {jobs}' if jobs else ''}{where}")
+        given = {name: getattr(parsed, name) for name in ("updates", "seeds", "envs", "methods", "jobs", "run_dir")}
+        words = ["sparc", "suite", "run", parsed.suite]
+        for name, value in given.items():
+            if value:
+                words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+        print(f"go on with: {shlex.join(words)}")
     return 1 if any(standing.state in ("failed", "other config") for standing in runner.standings.values()) else 0
 
 

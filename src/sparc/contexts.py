@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -157,6 +159,11 @@ class ContextSpace:
             for name, region in regions.items()
         }
         return {"names": list(self.names), "units": list(self.units), **values, "settings": self.settings.tolist()}
+
+    def fingerprint(self) -> str:
+        """Give what a policy was trained on: another one, and its context is scaled or drawn otherwise."""
+        trained = {name: self.to_dict()[name] for name in ("names", "units", "train")}
+        return hashlib.sha256(json.dumps(trained).encode()).hexdigest()[:16]
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ContextSpace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -11,6 +12,7 @@ from sparc import checkpoint
 from sparc.config import Config
 from sparc.envs import make_vector_env
 from sparc.envs.contextual import ContextualVectorEnv
+from sparc.errors import UserError
 from sparc.methods import get_method
 from sparc.methods.qr_sac import QrSac, Spec, State
 from sparc.nets import ContextEncoder
@@ -28,6 +30,7 @@ def load_with_psi(run: Run, number: int) -> tuple[Policy, ContextEncoder | None]
     """Load a checkpoint's policy and the ψ that its φ learned to guess; None where no adapter is at the wheel."""
     arrays, meta = checkpoint.load(run.checkpoints / str(number))
     venv = make_vector_env(run.config.env, 1, **run.config.env_options)
+    check_contexts(run, meta, venv)
     method = get_method(run.config.method)(run.config, make_spec(venv), meta["phase"])
     state = restored(method, arrays)
     policy = wrap(method, state, venv, run.config)
@@ -35,6 +38,15 @@ def load_with_psi(run: Run, number: int) -> tuple[Policy, ContextEncoder | None]
     # φ is policy.actor.encoder; RMA's expert phase has one that was never trained, and acts on ψ(c) instead
     psi = state.expert.encoder
     return policy, psi if policy.reads == "history" and isinstance(psi, ContextEncoder) else None
+
+
+def check_contexts(run: Run, meta: dict[str, Any], venv: ContextualVectorEnv) -> None:
+    """Refuse a run whose environment has other contexts to train on by now: other cars, another range."""
+    if meta.get("contexts", now := venv.context_space.fingerprint()) != now:
+        raise UserError(
+            f"{run.path} was trained when {run.config.env} had other contexts to train on: take the version of sparc, "
+            "or of the environment's file, that it was made with, or train it anew."
+        )
 
 
 def restored(method: QrSac, arrays: checkpoint.Arrays) -> State:

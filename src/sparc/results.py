@@ -9,13 +9,12 @@ curves-<env>.csv     a row per member and evaluation during training: the mean r
 traces-<env>.csv     a row per member and step around a switch of the context in mid-episode
 latents-<env>.csv    a row per member and context of the grid: ψ(c) and φ(h) in two dimensions
 
-Large tables may be packed, `gzip cells-*.csv`: they are read as well.
+Large tables may be packed, `gzip cells-*.csv`; any of them is read so as well.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import re
 import zlib
@@ -28,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc.contexts import ContextSpace
+from sparc.csv_tables import cell, open_table, write_table
 from sparc.errors import UserError
 from sparc.runs import replace
 
@@ -282,17 +282,7 @@ def read(folder: Path) -> Results:
         raise UserError(
             f"{folder} holds no results: {Path(error.filename).name} is missing. `sparc suite report NAME` writes them."
         ) from None
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        csv.Error,
-        zlib.error,
-        UserError,
-    ) as error:
+    except (*BROKEN, UserError) as error:
         raise UserError(
             f"The results in {folder} are damaged ({error}): write them anew, `sparc suite report`."
         ) from error
@@ -375,27 +365,9 @@ def check_members(results: Results) -> None:
                 raise ValueError(f"{name}, seed {seed}, in {test} {what} {kind}")
 
 
-def cell(value: Any) -> Any:
-    """Write a number with the digits that matter; NaN as nothing."""
-    if isinstance(value, str):
-        return str(value)
-    return "" if np.isnan(value) else f"{value:.8g}"
-
-
-def write_table(path: Path, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Write a CSV file, all or nothing."""
-    beside = path.with_name(f".{path.name}")
-    with beside.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(rows)
-    beside.replace(path)
-
-
 def read_table(path: Path) -> ByMember[Columns]:
-    """Read a CSV file, packed by gzip if it is there only so, and part its rows by member; an empty cell is NaN."""
-    packed = path.with_name(f"{path.name}.gz")
-    with path.open(newline="") if path.exists() or not packed.exists() else gzip.open(packed, "rt", newline="") as file:
+    """Read a CSV file and part its rows by member; an empty cell is NaN."""
+    with open_table(path) as file:
         columns, *rows = csv.reader(file)
     if tuple(columns[:3]) != KEYS:
         raise ValueError(f"{path.name} does not begin with the columns {', '.join(KEYS)}")

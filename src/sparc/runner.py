@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +84,8 @@ def survey(suite: Suite, member: Member, folder: Path) -> Standing:
 def other_config(run: Run, member: Member) -> str:
     """Name the first field in which a directory is not the member's; a run that has only to go on is no difference."""
     there, wanted = run.config.to_dict(), member.config.to_dict()
-    if there["updates"] < wanted["updates"] and member.config.method != "rma":  # RMA's second phase cannot be undone
+    # RMA's second phase cannot be undone, nor can learning rates that have fallen
+    if there["updates"] < wanted["updates"] and member.config.method != "rma" and there["final_rate"] == 1.0:
         del there["updates"], wanted["updates"]
     return next(
         (f"its {name} is {there[name]}, not {wanted[name]}" for name in wanted if there[name] != wanted[name]), ""
@@ -186,16 +187,25 @@ class Runner:
     def step(self) -> bool:
         """Look after the processes, start new ones; False when there is nothing left to wait for."""
         for member in self.standings:
-            try:
-                self.look_after(member)
-            except (SparcError, OSError) as error:  # of one member, which must not stop the others
-                self.fail(member, str(error))
+            self.attempt(self.look_after, member)
+        waiting = [member for member, standing in self.standings.items() if standing.state == "waiting"]
+        # what is trained is tested before anything else is trained: results come early
+        for member in sorted(waiting, key=lambda member: self.standings[member].updates < member.config.updates):
+            if len(self.processes) < self.jobs:
+                self.attempt(self.start, member)
         return any(
             standing.state in ("waiting", "training", "evaluating", "in use") for standing in self.standings.values()
         )
 
+    def attempt(self, what: Callable[[Member], None], member: Member) -> None:
+        """Do something with a member, whose failure must not stop the others."""
+        try:
+            what(member)
+        except (SparcError, OSError) as error:
+            self.fail(member, str(error))
+
     def look_after(self, member: Member) -> None:
-        """Read how far a member is, take note of its end, or start it if it is its turn."""
+        """Read how far a member is, or take note of its end."""
         process, state = self.processes.get(member), self.standings[member].state
         if process is not None and process.poll() is None:
             self.standings[member] = Standing(state, *newest(Run.open(self.folder / member.path)))
@@ -204,8 +214,6 @@ class Runner:
             self.conclude(member, process.returncode)
         elif state == "in use":
             self.standings[member] = survey(self.suite, member, self.folder)
-        elif state == "waiting" and len(self.processes) < self.jobs:
-            self.start(member)
 
     def fail(self, member: Member, note: str) -> None:
         """Give a member up and say why."""

@@ -17,7 +17,8 @@ from sparc.contexts import ContextSpace
 from sparc.envs import get_env, make_vector_env
 from sparc.errors import RunFailure
 from sparc.evaluation import evaluate
-from sparc.loading import make_spec, restored, wrap
+from sparc.loading import check_contexts, make_spec, restored, wrap
+from sparc.machine import keep_freed_memory
 from sparc.methods import get_method
 from sparc.methods.qr_sac import QrSac, State, scan_updates
 from sparc.policy import Policy
@@ -63,6 +64,7 @@ class Trainer:
     """A run in progress."""
 
     def __init__(self, run: Run, report: Report):
+        keep_freed_memory()
         self.run, self.report, self.config = run, report, run.config
         config = self.config
         self.venv = make_vector_env(config.env, config.num_envs, threads=1, **config.env_options)
@@ -249,6 +251,7 @@ class Trainer:
             "phase": self.method.phase,
             "scores": [[updates, *returns] for updates, returns in self.scores.items()],
             "expert_from": self.expert_from,
+            "contexts": self.venv.context_space.fingerprint(),
         }
         folder = self.run.checkpoints
         checkpoint.save(folder, self.updates, arrays, meta)
@@ -265,6 +268,7 @@ class Trainer:
             except RunFailure as error:
                 self.report({"note": f"{error} Trying the one before it."})
                 continue
+            check_contexts(self.run, meta, self.venv)
             self.updates = number
             self.expert_from = meta["expert_from"]
             self.scores = checkpoint.load_scores(meta)

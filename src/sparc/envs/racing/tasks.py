@@ -24,7 +24,7 @@ NOT_COMPLETED = 2.0  # the ratio of a lap that was not completed; a lap slower t
 TARMAC_CAR, DIRT_CAR = "gt-01", "rally-01"
 TARMAC_TYRE, DIRT_TYRE = "sports-medium", "sports-medium"
 SCALE_TRAINED, SCALE_TESTED = (0.75, 1.25), (0.5, 1.5)  # of power and of mass
-HELD_IN = 24  # cars at most that the evaluations during training race
+HELD_IN = 45  # cars that the evaluations during training race: five on each compound
 HELD_IN_SCALES = (0.775, 0.925, 1.075, 1.225)  # likewise, of power and of mass each; none of them is tested
 
 
@@ -63,7 +63,6 @@ class CarModels:
     def space(self) -> ContextSpace:
         """All cars on all compounds; tested is each car once, on its own test compound."""
         trained = [car for car in self._cars if car.region == "ind"]
-        held_in = trained[:: -(-len(trained) // HELD_IN)]
 
         def on_all(cars: list[Car]) -> Finite:
             return Finite(np.array([features(car, tyre) for car in cars for tyre in COMPOUNDS]))
@@ -73,7 +72,7 @@ class CarModels:
             tuple(unit for _, unit in FEATURES),
             on_all(trained),
             on_all(list(self._cars)),
-            np.array([features(car, _untested_tyre(car, number)) for number, car in enumerate(held_in)]),
+            np.array([features(*held_in(trained, number)) for number in range(HELD_IN)]),
             np.array([features(car, car.test_tyre) for car in self._cars]),
         )
 
@@ -130,7 +129,8 @@ class PowerMass:
         return f"power ×{context[0]:.2f} mass ×{context[1]:.2f}"
 
 
-def _untested_tyre(car: Car, number: int) -> str:
-    """Give a compound for an evaluation during training: in turn, but never the one that the car is tested on."""
-    others = [tyre for tyre in COMPOUNDS if tyre != car.test_tyre]
-    return others[number % len(others)]
+def held_in(trained: list[Car], number: int) -> tuple[Car, str]:
+    """Give a car and a compound for evaluations during training: compounds in turn, none that the car is tested on."""
+    tyre = [*COMPOUNDS][number % len(COMPOUNDS)]
+    near = number * len(trained) // HELD_IN
+    return next(car for car in trained[near:] if car.test_tyre != tyre), tyre

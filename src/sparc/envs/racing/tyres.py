@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparc.errors import UserError, nearest
 
-HARDEST, SOFTEST = 0.70, 1.40  # friction factors: as far apart as TORCS's driver still copes with
+HARDEST, SOFTEST = 0.70, 1.40  # friction factors: harder ones throw TORCS's driver off
 # How far each compound is from the hardest to the softest, after the performance figures of the game the paper used.
 SHARES = {
     "comfort-hard": 0.0,
