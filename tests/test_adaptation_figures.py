@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
-from synthetic import ENVS, make_results
+from synthetic import CARS, ENVS, make_races, make_results
 
 from sparc.adaptation_figures import GAIT, adaptation, align, latent_map, thinned
 from sparc.contexts import ContextSpace
@@ -144,6 +144,19 @@ def test_how_many_seeds_the_settling_time_is_the_mean_of_is_said() -> None:
     results = make_results((ENV,), grid=5)
     del results.envs[ENV].traces["oracle"][1]
     assert titles(results) == ["settled after (mean of 3 seeds)"] * 2 + ["settled after (mean of 2–3 seeds)"] * 2
+
+
+def test_the_reward_of_a_race_settles_with_the_bends_and_not_with_the_switch() -> None:
+    results = make_races((CARS,), cars=20)
+    part = results.envs[CARS]
+    for name in results.labels:
+        part.traces[name] = {0: trace(np.ones(300))}
+    figure = adaptation(results, CARS)
+    assert figure is not None
+    legends = [legend for panel in figure.axes if (legend := panel.get_legend())]
+    titles = [legend.get_title().get_text() for legend in legends]
+    assert titles == ["settled after"] * 2 + ["the reward follows the bends"] * 2
+    assert "SPARC" in [text.get_text() for text in legends[2].get_texts()]  # and no steps behind it
 
 
 @pytest.mark.parametrize("variations", [("",), ("H=5", "H=25", "H=100")])

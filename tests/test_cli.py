@@ -88,14 +88,15 @@ def test_train_help_has_every_field(sparc_cli: Cli) -> None:
 
 def test_envs(sparc_cli: Cli) -> None:
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in succeed(sparc_cli("envs")).splitlines()]
-    found = [row[:4] for row in rows if row and row[1]]
+    told: dict[str, list[str]] = {}
+    for id, text in (row for row in rows if len(row) == 2):
+        told[id or [*told][-1]] = [*told.get(id or [*told][-1], []), text]
     robots = [f"Wind{robot}-v5" for robot in ("HalfCheetah", "Hopper", "Walker2d", "Ant")]
-    ids = [row[0] for row in found if row[0]]
-    assert [id for id in ids if not id.startswith("Race")] == [BOAT, *robots]
-    assert ["RaceCars-forza-v0", "20 features", "3,708 of them", "4,635 of them"] in found
-    assert ["RacePowerMass-spring-v0", "power [×]", "0.75 … 1.25", "0.5 … 1.5"] in found
-    assert ["WindHalfCheetah-v5", "x [N]", "-2.5 … 2.5", "-5 … 5"] in found
-    assert ["", "z [N]", "-5 … 5", "-10 … 10"] in found
+    assert [id for id in told if not id.startswith("Race")] == [BOAT, *robots]
+    assert told["RaceCars-forza-v0"][-1] == "20 features: 3,708 contexts, tested 4,635"
+    assert "power [×]: 0.75 … 1.25, tested 0.5 … 1.5" in told["RacePowerMass-spring-v0"]
+    assert told["WindHalfCheetah-v5"][-2:] == ["x [N]: -2.5 … 2.5, tested -5 … 5", "z [N]: -5 … 5, tested -10 … 10"]
+    assert told[BOAT][0] == "hold a boat at a buoy in an unknown current"  # readable also in 80 columns
     assert [BOAT, "x [m/s]", "-0.5 … 0.5", "-1 … 1"] in found
 
 

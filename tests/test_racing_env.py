@@ -16,8 +16,9 @@ import pytest
 import sparc
 from sparc import evaluation
 from sparc.cli import main
+from sparc.config import make_config
 from sparc.envs import get_env
-from sparc.envs.racing import RACES, reference
+from sparc.envs.racing import RACES, has_cars, reference, register_track
 from sparc.envs.racing.course import FAILURE_PENALTY, FELT, OBSERVATION_SIZE, REWARD_SCALE, Course, reward_of
 from sparc.envs.racing.env import OFF_STEPS, RUN_UP_SPEED, STUCK_STEPS, RaceVectorEnv
 from sparc.envs.racing.install import Installation
@@ -27,6 +28,8 @@ from sparc.envs.racing.tasks import NOT_COMPLETED, SCALE_TESTED
 from sparc.envs.racing.tracks import Track, find_track
 from sparc.errors import RunFailure, UserError
 from sparc.evaluation import Evaluation, evaluate
+from sparc.play import play
+from sparc.runs import Run
 
 POWER_MASS, CARS = "RacePowerMass-g-track-1-v0", "RaceCars-g-track-1-v0"
 
@@ -289,11 +292,27 @@ def test_an_evaluation_tells_of_a_lost_simulator_and_when_it_is_over(
 # Cars
 
 
+def test_a_track_is_not_replaced_and_cars_are_asked_for_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is a track 'forza' already"):
+        register_track("forza", "road", dirt=False, summary="mine")
+    assert has_cars(CARS) and not has_cars(POWER_MASS) and not has_cars("DriftingBoat-v0")
+    run = Run.create(make_config({"method": "only-obs", "env": CARS}, "racing"), tmp_path / "run")
+    with pytest.raises(UserError, match=r"races whole cars: use --car NAME \[--tyre NAME\] instead of --context"):
+        play(run.path, "mass=1000", [tmp_path / "a.gif"])
+    for option in ("track", "speed"):
+        with pytest.raises(UserError, match=f"environment '{CARS}' has no option '{option}'"):
+            sparc.make_env(CARS, **{option: "x"})
+    with pytest.raises(UserError, match=r"has no option 'options'\.(?! Did you mean 'options')"):
+        sparc.make_env("WindHopper-v5", options={})
+
+
 def test_every_car_is_tested_once_and_the_split_holds() -> None:
     space = get_env("RaceCars-forza-v0").context_space
     grid = space.grid(21)
     assert len(grid) == 515 and space.is_train(grid).sum() == 412
-    assert space.is_train(space.settings).all() and len(np.unique(space.settings, axis=0)) >= 20
+    assert space.is_train(space.settings).all()
+    tyres = np.unique(space.settings[:, space.names.index("tyre")], return_counts=True)[1]
+    assert tyres.tolist() == [5] * 9 and len(np.unique(space.settings[:, :-1], axis=0)) == 45  # no car twice
     chosen_on, tested_on = ({row.tobytes() for row in rows} for rows in (space.settings, grid))
     assert not chosen_on & tested_on  # checkpoints are not chosen by laps that results show
     scales = get_env(POWER_MASS).context_space

@@ -16,6 +16,7 @@ from sparc.envs import get_env
 from sparc.envs.racing.env import RaceVectorEnv
 from sparc.envs.racing.install import Installation
 from sparc.envs.racing.simulator import CONTROL_STEP
+from sparc.errors import UserError
 from sparc.evaluation import evaluate
 from sparc.play import play, report
 from sparc.race_replay import draw_lines, drive_laps, replay_run
@@ -93,6 +94,8 @@ def test_a_run_is_replayed_as_a_page_with_racing_lines_and_played_with_its_lap(l
     page, lines, laps = replay_run(run, "last", 2, [], None, tmp_path / "page.html", None)
     assert page.stat().st_size > 10_000 and laps == 2
     assert {*lines} == ({*(tmp_path / "page-lines").iterdir()} if lines else set())  # it may not come to the line
+    with pytest.raises(UserError, match="is a folder: --out takes the file of the page"):
+        replay_run(run, "last", 1, [], None, tmp_path, None)
     run.config.env_options["physics"] = "updated"  # trained in: what is replayed, unless told otherwise
     assert replay_run(run, "last", 1, [], None, None, None)[0].name == "3000-updated.html"
     assert replay_run(run, "last", 1, [], "standard", None, None)[0].name == "3000.html"

@@ -25,6 +25,7 @@ from sparc.figures import (
     with_looks,
 )
 from sparc.gaps import gaps, how_many, labels_in, means_over
+from sparc.laps import races
 from sparc.results import Array, EnvResults, Latents, Results, Trace
 from sparc.settling import moving_average, settling
 from sparc.stats import cell_table
@@ -55,22 +56,25 @@ def adaptation(results: Results, env: str) -> Figure | None:
     figure, panels = new_figure(2, 2, 4.3, sharex=True, sharey="row")
     titles: dict[Axes, str] = {}  # of the legends
     notes = gaps(results, env, "traces", names)
+    on_road = env in races(results)  # where the reward goes up and down with the bends
     for column, (region, words) in enumerate(REGIONS.items()):
         switched = {name: [trace for trace in found if reaches(trace, region)] for name, found in traces.items()}
         for row, (quantity, smooth) in enumerate((("distance", 1), ("reward", gait))):
             panel = panels[row, column]
-            drawn = set[int]()
+            drawn, tells = set[int](), quantity == "distance" or not on_road
             for name, found in switched.items():
                 step, values, running = align(found, region, quantity)
                 whole = np.isfinite(values).all(axis=0)  # up to where some episodes of every seed are running
                 if whole.any():
-                    took = settling(step[whole], values[:, whole].mean(axis=0))
-                    text = "unclear" if took is None else f"{took:.0f} steps" if took != 1 else "1 step"
-                    text = f"{results.names[name]}: {text}"
+                    text = results.names[name]
+                    if tells:
+                        took = settling(step[whole], values[:, whole].mean(axis=0))
+                        text += ": " + ("unclear" if took is None else f"{took:.0f} steps" if took != 1 else "1 step")
                     draw_switch(panel, style(name, results.labels), step, values, running, smooth, text)
                     drawn.add(len(found))
             if panel.lines:
-                titles[panel] = "settled after" + (f" (mean of {how_many(drawn)})" if max(drawn) > 1 else "")
+                of = f" (mean of {how_many(drawn)})" if max(drawn) > 1 else ""
+                titles[panel] = ("settled after" if tells else "the reward follows the bends") + of
             else:
                 panel.text(0.5, 0.5, "no results", transform=panel.transAxes, ha="center", va="center", color=ALARM)
             panel.axvline(0, color=GREY, lw=0.8, zorder=0)

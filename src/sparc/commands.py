@@ -142,9 +142,12 @@ def replay(parsed: argparse.Namespace) -> int:
         how = parsed.checkpoint, count, parsed.cars, parsed.physics, parsed.out, while_wanted(progress)
         page, pictures, shown = replay_run(Run.open(parsed.run), *how)
     print(f"page: {page}")
+    why = "the other cars never came to the line" if parsed.cars else "name cars with --cars for theirs"
     if pictures:
-        rest = f", {len(pictures)} of {shown} laps: name cars with --cars for theirs" * (len(pictures) < shown)
+        rest = f", of {len(pictures)} of {shown} laps: {why}" * (len(pictures) < shown)
         print(f"racing lines: {pictures[0].parent}{rest}")
+    else:
+        print("no racing lines: no car came to the line")
     return 0
 
 

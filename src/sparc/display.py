@@ -166,19 +166,24 @@ def short(value: float) -> str:
 
 
 def environment_table(entries: Mapping[str, EnvEntry]) -> None:
-    """Print ids with context names, units, training and test ranges."""
-    table = Table()
-    for column in ("environment", "context", "training", "test", "what it is"):
-        table.add_column(column, no_wrap=column != "what it is")
+    """Print ids with what they are, context names, units, training and test ranges."""
+    table = Table(show_lines=True)
+    table.add_column("environment", no_wrap=True)
+    table.add_column("what it is and its context")
     for entry in entries.values():
         space = entry.context_space
         if isinstance(space.train, Finite) and isinstance(space.test, Finite):
-            counts = [f"{len(region.values):,} of them" for region in (space.train, space.test)]
-            table.add_row(entry.id, f"{space.size} features", *counts, entry.summary)
-            continue
-        for i in range(space.size):
-            ranges = [f"{region.low[i]:g} … {region.high[i]:g}" for region in (space.train, space.test)]
-            table.add_row("" if i else entry.id, axis_label(space, i), *ranges, "" if i else entry.summary)
+            trained, tested = (f"{len(region.values):,}" for region in (space.train, space.test))
+            lines = [f"{space.size} features: {trained} contexts, tested {tested}"]
+        else:
+            ranges = (
+                [f"{region.low[i]:g} … {region.high[i]:g}" for region in (space.train, space.test)]
+                for i in range(space.size)
+            )
+            lines = [
+                f"{axis_label(space, i)}: {trained}, tested {tested}" for i, (trained, tested) in enumerate(ranges)
+            ]
+        table.add_row(entry.id, "\n".join([entry.summary, *lines]))
     Console(markup=False).print(table)  # [m/s] is a unit
 
 

@@ -149,6 +149,8 @@ def replay_run(
     drives, road = drive_laps(load(run.path, number), env, contexts, options, progress)
     line = road.table[:: max(1, round(COURSE_POINTS * len(road.table) / road.length)), [0, 1, 3, 4, 6]]
     physics = options.get("physics", "standard")
+    if out is not None and out.is_dir():
+        raise UserError(f"{out} is a folder: --out takes the file of the page, {out / 'race.html'} for instance.")
     path = out or run.path / "replays" / f"{number}{'' if physics == 'standard' else f'-{physics}'}.html"
     title = f"{run.config.method} on {env}, seed {run.config.seed}, {number:,} updates"
     write_replay(path, Course(RACES[env][0].name, road.length, line), drives, title)

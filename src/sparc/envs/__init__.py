@@ -167,7 +167,8 @@ def _sync(id: str) -> Creator:
 
 
 def _parameters(creator: Any) -> list[str]:
-    return list(inspect.signature(load_env_creator(creator) if isinstance(creator, str) else creator).parameters)
+    found = inspect.signature(load_env_creator(creator) if isinstance(creator, str) else creator).parameters
+    return [name for name, parameter in found.items() if parameter.kind is not parameter.VAR_KEYWORD]
 
 
 def _call(entry: EnvEntry, creator: Any, options: dict[str, Any], build: Callable[[], Any]) -> Any:
@@ -175,7 +176,7 @@ def _call(entry: EnvEntry, creator: Any, options: dict[str, Any], build: Callabl
     try:
         return build()
     except TypeError as error:
-        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        unknown = re.search(r"(?:unexpected keyword|multiple values for) argument '(\w+)'", str(error))
         if unknown is None or unknown[1] not in options:
             raise
         hint = nearest(unknown[1], _parameters(creator))

@@ -24,6 +24,11 @@ def label_of(id: str, context: Array) -> str | None:
     return RACES[id][1].label(context) if id in RACES else None
 
 
+def has_cars(id: str) -> bool:
+    """Say whether an environment races cars of the catalogue."""
+    return id in RACES and isinstance(RACES[id][1], CarModels)
+
+
 def context_of(id: str, car: str, tyre: str | None) -> Array:
     """Give the context of a car by its name, on its test compound unless told otherwise."""
     task = RACES[id][1] if id in RACES else None
@@ -41,6 +46,8 @@ def prepare(track: Track, task: Task, contexts: Array, options: Mapping[str, Any
 
 def register_track(name: str, category: str, dirt: bool, summary: str) -> None:
     """Add a track of TORCS's, and the two environments on it."""
+    if name in TRACKS:
+        raise UserError(f"there is a track '{name}' already: {TRACKS[name].summary}")
     track = TRACKS[name] = Track(name, category, dirt, summary)
     _register(track)
 
