@@ -97,7 +97,6 @@ def test_envs(sparc_cli: Cli) -> None:
     assert "power [×]: 0.75 … 1.25, tested 0.5 … 1.5" in told["RacePowerMass-spring-v0"]
     assert told["WindHalfCheetah-v5"][-2:] == ["x [N]: -2.5 … 2.5, tested -5 … 5", "z [N]: -5 … 5, tested -10 … 10"]
     assert told[BOAT][0] == "hold a boat at a buoy in an unknown current"  # readable also in 80 columns
-    assert [BOAT, "x [m/s]", "-0.5 … 0.5", "-1 … 1"] in found
 
 
 def test_methods(sparc_cli: Cli) -> None:
