@@ -475,7 +475,7 @@ def test_a_race_is_told_by_its_lap(trained: Callable[[str, str], Path], tmp_path
     assert "ratio 1.034, not clean; return" in told[1]
     with_lap = read_gif(path)[0][-1]
     assert report(play(run, None, [path], steps=2)).splitlines()[1] == (
-        "only-obs: lap not completed; return 2.00 in 2 steps"
+        "only-obs: the lap was not over; return 2.00 in 2 steps"
     )
     play(trained("only-obs", "Lamp-v0"), "brightness=0.8", [path], width=400)
     bar = slice(30, 60)  # at 400 pixels, above the picture

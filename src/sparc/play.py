@@ -98,7 +98,7 @@ class Panel:
         if "completed" not in measures:
             return ""
         if not measures["completed"]:
-            return "lap not completed"
+            return "lap not completed" if self.over else "the lap was not over"
         clean = "clean" if measures["clean"] else "not clean"
         return f"lap {measures['lap_time']:.1f} s, ratio {measures['ratio']:.3f}, {clean}"
 
