@@ -2,7 +2,10 @@
 
 import importlib
 import json
+import platform
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -430,3 +433,28 @@ def test_of_two_runs_that_begin_at_once_neither_takes_the_others_place(
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(create, configs)) == 1
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from sparc.machine import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+def use():
+    np.ones(8_000_000).sum()
+use(), use()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    use()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep what is freed")
+def test_memory_that_training_frees_is_used_again_without_a_page_fault() -> None:
+    given, kept = (
+        int(subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, check=True).stdout)
+        for how in ("give back", "keep")
+    )
+    assert kept < given / 4, (kept, given)
