@@ -96,3 +96,17 @@ def test_a_note_stays_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with make_bar() as bar:
         bar.report({"note": note})
     assert capsys.readouterr().err == note + "\n"
+
+
+def test_progress_is_told_in_lines_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 10.0, 31.0, 31.0, 40.0, 70.0, 70.0])
+    monkeypatch.setattr(display, "monotonic", lambda: next(clock))
+    with display.step_bar("the built-in AI on forza", "laps") as progress:
+        for done, most in ((10, 4_635), (1_200, 4_635), (1_300, 4_635), (1_400, 0)):
+            progress(done, most)
+    assert capsys.readouterr().err.splitlines() == [
+        "the built-in AI on forza: 1,200 of 4,635 laps",
+        "the built-in AI on forza: 1,400 laps",
+    ]

@@ -18,7 +18,7 @@ from sparc import evaluation
 from sparc.cli import main
 from sparc.config import make_config
 from sparc.envs import get_env
-from sparc.envs.racing import RACES, has_cars, reference, register_track
+from sparc.envs.racing import RACES, car_models, reference, register_track
 from sparc.envs.racing.course import FAILURE_PENALTY, FELT, OBSERVATION_SIZE, REWARD_SCALE, Course, reward_of
 from sparc.envs.racing.env import OFF_STEPS, RUN_UP_SPEED, STUCK_STEPS, RaceVectorEnv
 from sparc.envs.racing.install import Installation
@@ -295,7 +295,7 @@ def test_an_evaluation_tells_of_a_lost_simulator_and_when_it_is_over(
 def test_a_track_is_not_replaced_and_cars_are_asked_for_by_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is a track 'forza' already"):
         register_track("forza", "road", dirt=False, summary="mine")
-    assert has_cars(CARS) and not has_cars(POWER_MASS) and not has_cars("DriftingBoat-v0")
+    assert car_models(CARS) and not car_models(POWER_MASS) and not car_models("DriftingBoat-v0")
     run = Run.create(make_config({"method": "only-obs", "env": CARS}, "racing"), tmp_path / "run")
     with pytest.raises(UserError, match=r"races whole cars: use --car NAME \[--tyre NAME\] instead of --context"):
         play(run.path, "mass=1000", [tmp_path / "a.gif"])

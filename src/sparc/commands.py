@@ -140,14 +140,12 @@ def replay(parsed: argparse.Namespace) -> int:
 
     with step_bar(f"racing {parsed.run.name}", "cars") as progress:
         how = parsed.checkpoint, count, parsed.cars, parsed.physics, parsed.out, while_wanted(progress)
-        page, pictures, shown = replay_run(Run.open(parsed.run), *how)
+        page, pictures, without = replay_run(Run.open(parsed.run), *how)
     print(f"page: {page}")
-    why = "the other cars never came to the line" if parsed.cars else "name cars with --cars for theirs"
     if pictures:
-        rest = f", of {len(pictures)} of {shown} laps: {why}" * (len(pictures) < shown)
-        print(f"racing lines: {pictures[0].parent}{rest}")
-    else:
-        print("no racing lines: no car came to the line")
+        print(f"racing lines: {pictures[0].parent}")
+    if without:
+        print(f"laps without a racing line: {without}")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # these bring JAX, and the bar says that it is being loaded
     from sparc.runs import Run
     from sparc.suites import Suite
 
+SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal
 SHOWN_LOSSES = {"critic_loss": "critic", "actor_loss": "actor", "adapter_loss": "adapter"}
 
 
@@ -101,8 +103,19 @@ class TrainingBar:
 
 @contextmanager
 def step_bar(title: str, unit: str = "steps") -> Iterator[ProgressCall]:
-    """Show how many of an episode's steps, or of other things, are done."""
+    """Show how many of an episode's steps, or of other things, are done: a bar, or a line now and then in a file."""
     console = Console(stderr=True)
+    if not console.is_terminal:
+        told = monotonic()
+
+        def tell(done: int, most: int) -> None:
+            nonlocal told
+            if monotonic() - told >= SECONDS_BETWEEN_LINES:
+                told = monotonic()
+                print(f"{title}: {done:,}{f' of {most:,}' if most else ''} {unit}", file=sys.stderr, flush=True)
+
+        yield tell
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -110,7 +123,7 @@ def step_bar(title: str, unit: str = "steps") -> Iterator[ProgressCall]:
         TextColumn(unit),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, most: bar.update(task, completed=done, total=most or None)
 

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sparc.contexts import Array, ContextSpace, Finite
 from sparc.display import short
 from sparc.envs import get_env, make_env
-from sparc.envs.racing import context_of, has_cars, label_of
+from sparc.envs.racing import car_models, context_of, label_of
 from sparc.envs.wind_view import choose_backend, make_current, release
 from sparc.errors import RunFailure, SparcError, UserError, nearest
 from sparc.evaluation import ProgressCall
@@ -144,7 +144,7 @@ def play(
     for other in runs[1:]:
         if (name := get_env(other.config.env).id) != entry.id:
             raise UserError(f"{other.path} is a run of {name}, not of {entry.id}: only runs of one can be compared.")
-    if context_text and has_cars(entry.id):
+    if context_text and car_models(entry.id):
         raise UserError(f"{entry.id} races whole cars: use --car NAME [--tyre NAME] instead of --context.")
     if car is None and tyre is None:
         context = parse_context(context_text or "", entry.context_space, entry.id)

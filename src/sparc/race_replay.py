@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparc.envs import get_env, make_vector_env
-from sparc.envs.racing import RACES
+from sparc.envs.racing import RACES, car_models
 from sparc.envs.racing.course import Course as Road
 from sparc.envs.racing.env import RaceVectorEnv
 from sparc.envs.racing.install import find_torcs
@@ -106,11 +106,10 @@ def drive_laps(
 
 def draw_lines(drives: Sequence[Drive], road: Road, folder: Path) -> list[Path]:
     """Draw the lines of laps on the track, into a new folder: of all, or of a choice where they are many."""
-    begun = [drive for drive in drives if len(drive.agent) > 1]  # the others never came to the line
     paths = []
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier page
-    for index in np.linspace(0, len(begun) - 1, min(len(begun), MOST_PICTURES)).round().astype(int).tolist():
-        drive = begun[index]
+    for index in np.linspace(0, len(drives) - 1, min(len(drives), MOST_PICTURES)).round().astype(int).tolist():
+        drive = drives[index]
         time = f"{drive.lap_time:.1f} s" if drive.lap_time is not None else "not completed"
         name = " on ".join(filter(None, (drive.car, drive.tyre)))
         figure = racing_line(drive.agent, road, f"{name} ({drive.region.upper()}): {time}, AI {drive.ai_time:.1f} s")
@@ -128,22 +127,20 @@ def replay_run(
     physics: str | None,
     out: Path | None,
     progress: ProgressCall | None,
-) -> tuple[Path, list[Path], int]:
+) -> tuple[Path, list[Path], str]:
     """Make the page of a run: of the cars named, or of so many over the whole test set.
 
-    Give the page, the pictures of laps beside it, and how many laps there are.
+    Give the page, the pictures of laps beside it, and a line on the laps without one.
     """
     env = get_env(run.config.env).id
     if env not in RACES:
         raise UserError(f"{run.path} is a run of {env}, and only races can be replayed.")
-    task = RACES[env][1]
-    if names and not isinstance(task, CarModels):
+    if not names:
+        contexts = choose_contexts(env, cars)
+    elif task := car_models(env):
+        contexts = np.array([task.context_of(name) for name in names])
+    else:
         raise UserError(f"{env} has no cars by name: leave --cars out.")
-    contexts = (
-        np.array([task.context_of(name) for name in names])
-        if names and isinstance(task, CarModels)
-        else choose_contexts(env, cars)
-    )
     number = run.choose(which)
     options = run.config.env_options | ({} if physics is None else {"physics": physics})
     drives, road = drive_laps(load(run.path, number), env, contexts, options, progress)
@@ -154,4 +151,10 @@ def replay_run(
     path = out or run.path / "replays" / f"{number}{'' if physics == 'standard' else f'-{physics}'}.html"
     title = f"{run.config.method} on {env}, seed {run.config.seed}, {number:,} updates"
     write_replay(path, Course(RACES[env][0].name, road.length, line), drives, title)
-    return path, draw_lines(drives, road, path.with_name(f"{path.stem}-lines")), len(drives)
+    begun = [drive for drive in drives if len(drive.agent) > 1]
+    pictures = draw_lines(begun, road, path.with_name(f"{path.stem}-lines"))
+    reasons = {
+        "never came to the line": len(drives) - len(begun),
+        f"beyond the {MOST_PICTURES} that are drawn (name cars with --cars for theirs)": len(begun) - len(pictures),
+    }
+    return path, pictures, ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)

@@ -24,15 +24,15 @@ def label_of(id: str, context: Array) -> str | None:
     return RACES[id][1].label(context) if id in RACES else None
 
 
-def has_cars(id: str) -> bool:
-    """Say whether an environment races cars of the catalogue."""
-    return id in RACES and isinstance(RACES[id][1], CarModels)
+def car_models(id: str) -> CarModels | None:
+    """Give an environment's task if it races cars of the catalogue."""
+    task = RACES[id][1] if id in RACES else None
+    return task if isinstance(task, CarModels) else None
 
 
 def context_of(id: str, car: str, tyre: str | None) -> Array:
     """Give the context of a car by its name, on its test compound unless told otherwise."""
-    task = RACES[id][1] if id in RACES else None
-    if not isinstance(task, CarModels):
+    if (task := car_models(id)) is None:
         raise UserError(f"{id} has no cars by name: --car is for races of car models, use --context")
     return task.context_of(car, tyre)
 
