@@ -273,15 +273,19 @@ def test_a_replay_has_the_lines_of_a_dozen_laps_and_of_none_that_never_began(tmp
         agent = trace[:samples]
         return Drive(f"power ×{number / 10:g}", "", "", "ood", agent, trace, time, 30.0, clean=False)
 
-    few = draw_lines([drive(5), drive(6, 0, None), drive(7, 9, None)], oval(), tmp_path / "few")
+    few, without = draw_lines([drive(5), drive(6, 0, None), drive(7, 9, None)], oval(), tmp_path / "few")
+    assert without == "1 never came to the line"
     assert [path.name for path in few] == ["power-0.5.png", "power-0.7.png"] and set(few) == {
         *(tmp_path / "few").iterdir()
     }
     assert all(path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size <= LARGEST for path in few)
-    many = draw_lines([drive(number) for number in range(40)], oval(), tmp_path / "many")
+    laps = [drive(number) for number in range(40)]
+    many, without = draw_lines([*laps, drive(41, 0, None)], oval(), tmp_path / "many")
     assert len(many) == len(set(many)) == MOST_PICTURES
+    assert without == "1 never came to the line, 28 beyond the 12 that are drawn (name up to 12 with --cars for theirs)"
+    assert draw_lines(laps[:2], oval(), tmp_path / "many")[1] == ""
     assert {"power-0.png", "power-3.9.png"} <= {path.name for path in many}  # over all of them
-    assert draw_lines([drive(1, 0, None)], oval(), tmp_path / "none") == [] and not (tmp_path / "none").exists()
+    assert draw_lines([drive(1, 0, None)], oval(), tmp_path / "none")[0] == [] and not (tmp_path / "none").exists()
 
 
 # Learning

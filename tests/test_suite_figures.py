@@ -17,6 +17,7 @@ from synthetic import ENVS, EXPERT_UPDATES, METHODS, make_results
 from sparc.contexts import ContextSpace
 from sparc.curve_figures import history_length, learning_curves
 from sparc.figures import LARGEST, STYLES, save, style
+from sparc.panels import map_panels, outer
 from sparc.results import Curve, EnvResults, Results
 from sparc.suite_figures import (
     MOST_PAIRS,
@@ -419,3 +420,13 @@ def test_a_single_evaluation_is_visible_for_every_label() -> None:
             seeds[seed] = Curve(curve.updates[:1], curve.returns[:1], curve.phase[:1])
     lines = [line for line in learning_curves(results).axes[0].lines if len(np.atleast_1d(line.get_xdata())) == 1]
     assert [line.get_markevery()[0] for line in lines] == [0] * len(results.labels)
+
+
+def test_axes_are_named_once_in_a_row_and_a_column_also_beside_a_gap() -> None:
+    _, panels = map_panels(5, 3)
+    drawn = (1, 2, 3)  # the first and the last of five are gaps
+    for index in drawn:
+        panels.flat[index].set(xlabel="power", ylabel="mass")
+    outer(panels, 5)
+    assert [panel.get_ylabel() for panel in panels.flat[:5]] == ["", "mass", "", "mass", ""]
+    assert [panel.get_xlabel() for panel in panels.flat[:5]] == ["", "power", "power", "power", ""]

@@ -22,13 +22,14 @@ def map_panels(number: int, most: int) -> tuple[Figure, Any]:
 
 
 def outer(panels: Any, number: int) -> None:
-    """Name the axes, which all panels share, only at the left and where there is no panel below."""
+    """Name the axes, which all panels share, only at the first in a row and the last in a column that have axes."""
     columns = panels.shape[1]
+    named = [bool(panel.get_ylabel()) for panel in panels.flat[:number]]  # the others tell of a gap
     for index, panel in enumerate(panels.flat[:number]):
-        if index % columns and panel.get_ylabel():
+        if any(named[index - index % columns : index]):
             panel.set_ylabel("")
             panel.tick_params(labelleft=False)
-        if index + columns < number:
+        if any(named[index + columns :: columns]):
             panel.set_xlabel("")
             panel.tick_params(labelbottom=False)
 

@@ -104,19 +104,25 @@ def drive_laps(
     return drives, road
 
 
-def draw_lines(drives: Sequence[Drive], road: Road, folder: Path) -> list[Path]:
-    """Draw the lines of laps on the track, into a new folder: of all, or of a choice where they are many."""
+def draw_lines(drives: Sequence[Drive], road: Road, folder: Path) -> tuple[list[Path], str]:
+    """Draw the lines of laps on the track, into a new folder: of all, or of a choice where they are many.
+
+    Give the pictures, and a line on the laps without one.
+    """
+    begun = [drive for drive in drives if len(drive.agent) > 1]
     paths = []
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier page
-    for index in np.linspace(0, len(drives) - 1, min(len(drives), MOST_PICTURES)).round().astype(int).tolist():
-        drive = drives[index]
+    for index in np.linspace(0, len(begun) - 1, min(len(begun), MOST_PICTURES)).round().astype(int).tolist():
+        drive = begun[index]
         time = f"{drive.lap_time:.1f} s" if drive.lap_time is not None else "not completed"
         name = " on ".join(filter(None, (drive.car, drive.tyre)))
         figure = racing_line(drive.agent, road, f"{name} ({drive.region.upper()}): {time}, AI {drive.ai_time:.1f} s")
         folder.mkdir(parents=True, exist_ok=True)
         paths.append(folder / f"{re.sub(r'[^a-zA-Z0-9.]+', '-', drive.car)}.png")
         write(figure, paths[-1], RESOLUTIONS, {"Software": None})
-    return paths
+    beyond = f"beyond the {MOST_PICTURES} that are drawn (name up to {MOST_PICTURES} with --cars for theirs)"
+    reasons = {"never came to the line": len(drives) - len(begun), beyond: len(begun) - len(paths)}
+    return paths, ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
 
 
 def replay_run(
@@ -151,10 +157,4 @@ def replay_run(
     path = out or run.path / "replays" / f"{number}{'' if physics == 'standard' else f'-{physics}'}.html"
     title = f"{run.config.method} on {env}, seed {run.config.seed}, {number:,} updates"
     write_replay(path, Course(RACES[env][0].name, road.length, line), drives, title)
-    begun = [drive for drive in drives if len(drive.agent) > 1]
-    pictures = draw_lines(begun, road, path.with_name(f"{path.stem}-lines"))
-    reasons = {
-        "never came to the line": len(drives) - len(begun),
-        f"beyond the {MOST_PICTURES} that are drawn (name cars with --cars for theirs)": len(begun) - len(pictures),
-    }
-    return path, pictures, ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
+    return path, *draw_lines(drives, road, path.with_name(f"{path.stem}-lines"))
