@@ -31,6 +31,7 @@ from sparc.adaptation import (
 from sparc.config import make_config
 from sparc.contexts import Box, ContextSpace, Finite
 from sparc.envs import all_envs, get_env
+from sparc.envs.contextual import ContextualVectorEnv
 from sparc.evaluation import evaluate
 from sparc.loading import load, load_with_psi, make_spec, wrap
 from sparc.methods.sparc import Sparc
@@ -212,6 +213,12 @@ def test_the_window_is_cut_where_the_episode_is_longer(adapted: Pair, monkeypatc
     found = trace(*adapted, BOAT, n=2, progress=lambda *call: calls.append(call))
     np.testing.assert_array_equal(found.step, np.tile(np.arange(-10, 20), 2))
     assert calls == [(step, 70) for step in range(1, 71)]
+
+
+def test_what_an_environment_has_to_tell_is_told(adapted: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ContextualVectorEnv, "take_notes", lambda venv: ["the simulator was lost"])
+    with pytest.warns(UserWarning, match="the simulator was lost"):
+        list(episodes(adapted[0], BOAT, get_env(BOAT).context_space.settings, 3))
 
 
 def test_an_option_of_the_run_can_shorten_its_episodes(adapted: Pair) -> None:

@@ -14,12 +14,13 @@ from synthetic import CARS, ENVS, POWER_MASS, SKILL, make_races, make_results
 
 from sparc import race_figures
 from sparc.curve_figures import learning_curves
+from sparc.envs import get_env
 from sparc.envs.racing.course import Course
 from sparc.envs.racing.simulator import TRACE, TRACK_COLUMNS
 from sparc.figures import ALARM, LARGEST, STYLES, save
 from sparc.laps import MEASURES, mean_of, over_seeds, races, run_means
 from sparc.race_figures import PARTLY, lap_map, laps, physics_update, racing_line
-from sparc.race_replay import MOST_PICTURES, draw_lines
+from sparc.race_replay import MOST_PICTURES, choose_contexts, draw_lines
 from sparc.replay_page import Drive
 from sparc.results import Results
 from sparc.suite_figures import write_all
@@ -283,9 +284,23 @@ def test_a_replay_has_the_lines_of_a_dozen_laps_and_of_none_that_never_began(tmp
     many, without = draw_lines([*laps, drive(41, 0, None)], oval(), tmp_path / "many")
     assert len(many) == len(set(many)) == MOST_PICTURES
     assert without == "1 never came to the line, 28 beyond the 12 that are drawn (name up to 12 with --cars for theirs)"
+    (tmp_path / "many" / "mine.txt").touch()
     assert draw_lines(laps[:2], oval(), tmp_path / "many")[1] == ""
+    assert {path.name for path in (tmp_path / "many").iterdir()} == {"power-0.png", "power-0.1.png", "mine.txt"}
     assert {"power-0.png", "power-3.9.png"} <= {path.name for path in many}  # over all of them
     assert draw_lines([drive(1, 0, None)], oval(), tmp_path / "none")[0] == [] and not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(("count", "ood", "ind"), [(1, 1, 0), (24, 12, 12), (300, 103, 197), (999, 103, 412)])
+def test_cars_are_chosen_from_the_whole_test_set_for_a_replay(count: int, ood: int, ind: int) -> None:
+    space = get_env("RaceCars-forza-v0").context_space
+    tested = space.grid(21)
+    chosen = choose_contexts("RaceCars-forza-v0", count)
+    inside = space.is_train(chosen)
+    assert len(np.unique(chosen, axis=0)) == len(chosen) and ((~inside).sum(), inside.sum()) == (ood, ind)
+    for region, row in ((~inside, ~space.is_train(tested)), (inside, space.is_train(tested))):
+        if region.sum() > 1:  # from the first to the last
+            np.testing.assert_array_equal(chosen[region][[0, -1]], tested[row][[0, -1]])
 
 
 # Learning

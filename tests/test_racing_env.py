@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import sparc
-from sparc import evaluation
+from sparc import checkpoint, evaluation
 from sparc.cli import main
 from sparc.config import make_config
 from sparc.envs import get_env
@@ -25,10 +25,10 @@ from sparc.envs.racing.install import Installation
 from sparc.envs.racing.reference import Reference, find_references, store_path
 from sparc.envs.racing.simulator import COLUMN, CONTROL_STEP, STATE, TRACK_COLUMNS, WorkerLost
 from sparc.envs.racing.tasks import NOT_COMPLETED, SCALE_TESTED
-from sparc.envs.racing.tracks import Track, find_track
+from sparc.envs.racing.tracks import TRACKS, Track
 from sparc.errors import RunFailure, UserError
 from sparc.evaluation import Evaluation, evaluate
-from sparc.play import play
+from sparc.play import play, steps_of
 from sparc.runs import Run
 
 POWER_MASS, CARS = "RacePowerMass-g-track-1-v0", "RaceCars-g-track-1-v0"
@@ -329,9 +329,20 @@ def test_a_lap_on_the_long_track_is_not_cut_short() -> None:
     env.close()
 
 
+def test_a_lap_tells_how_long_it_can_be(make: Make) -> None:
+    env = sparc.make_env(POWER_MASS, **get_env(POWER_MASS).test_options)
+    env.reset(seed=0)
+    reference = env.get_wrapper_attr("measures")()["reference"]
+    assert 20 * reference < steps_of(env, 1, None) < 20 * reference + 2_500 and steps_of(env, 1, 7) == 7
+    env.close()
+    venv = make(cars=1)
+    venv.reset(seed=0)
+    assert venv.most_steps(0) is None
+
+
 def test_unknown_names_get_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"unknown track 'fozra'.*'forza'"):
-        find_track("fozra")
+    with pytest.raises(UserError, match=r"'RaceCars-fozra-v0'.*Did you mean 'RaceCars-forza-v0'"):
+        get_env("RaceCars-fozra-v0")
     for option, value, hint in (("physics", "update", "updated"), ("setting", "laps", "lap")):
         with pytest.raises(UserError, match=f"{option} must be .* Did you mean '{hint}'"):
             sparc.make_vector_env(POWER_MASS, 1, **{option: value})
@@ -466,7 +477,7 @@ def test_reference_laps_are_kept_and_belong_to_car_and_physics(
 def test_a_reference_lap_belongs_to_all_it_depends_on(
     torcs: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for file in find_track("g-track-1").files():
+    for file in TRACKS["g-track-1"].files():
         copy = tmp_path / file.resolve().relative_to(torcs.data)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)
@@ -474,7 +485,7 @@ def test_a_reference_lap_belongs_to_all_it_depends_on(
     driver.parent.mkdir(parents=True)
     driver.write_bytes(b"a driver")
     monkeypatch.setattr("sparc.envs.racing.tracks.DATA", tmp_path)
-    track, here = find_track("g-track-1"), dataclasses.replace(torcs, libraries=tmp_path)
+    track, here = TRACKS["g-track-1"], dataclasses.replace(torcs, libraries=tmp_path)
     keys = [reference._road(here, track)]
     for file in (*track.files(), driver):
         file.write_bytes(file.read_bytes() + b" ")
@@ -507,7 +518,7 @@ def test_no_reference_lap_is_begun_after_an_interrupt(
 
     monkeypatch.setattr(reference, "_flying_lap", lap)
     with pytest.raises(KeyboardInterrupt):
-        find_references(find_track("g-track-1"), [str(number) for number in range(50)], interrupt, processes=1)
+        find_references(TRACKS["g-track-1"], [str(number) for number in range(50)], interrupt, processes=1)
     assert len(begun) < 25
 
 
@@ -521,7 +532,7 @@ def test_a_driver_that_crashes_races_again(monkeypatch: pytest.MonkeyPatch) -> N
         return laps
 
     monkeypatch.setattr(reference, "race_reference", race)
-    track: Any = find_track("g-track-1")
+    track: Any = TRACKS["g-track-1"]
     torcs: Any = None
     assert reference.race_safely(torcs, track, "") is laps
     crashes[0] = 3
@@ -531,6 +542,7 @@ def test_a_driver_that_crashes_races_again(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_weak_laps_of_the_ai_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def laps(track: Any, cars: list[str], progress: Any) -> list[Reference]:
+        assert len(cars) == 4 * 4 + len(get_env(POWER_MASS).context_space.settings)
         weak = [Reference(90.0, 0.5, 0.0, 0.0), Reference(91.0, 0.0, 0.25, 12.0), Reference(*[np.nan] * 4)]
         return weak + [Reference(80.0, 0.0, 0.0, 3.0)] * 12 + [Reference(80.0, 0.0, 0.0, 0.0)] * (len(cars) - 15)
 
@@ -555,12 +567,18 @@ def test_the_ai_drives_the_outermost_cars_soundly(torcs: Installation, track_nam
     assert times.max() < 1.5 * times.min()
 
 
-def test_an_ai_that_does_not_come_round_is_said(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ai_that_does_not_come_round_is_said_before_training(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
     from sparc.envs.racing import env
     from sparc.envs.racing.reference import Reference
 
     monkeypatch.setattr(
-        env, "find_references", lambda track, cars: [Reference(np.nan, np.nan, np.nan, np.nan)] * len(cars)
+        env, "find_references", lambda track, cars, progress: [Reference(np.nan, np.nan, np.nan, np.nan)] * len(cars)
     )
     with pytest.raises(UserError, match=r"AI does not come round g-track-1 in power ×1\.00"):
         make(setting="lap", cars=1).reset(options={"context": np.ones((1, 2))})
+    run = tmp_path / "run"
+    with pytest.raises(UserError, match="AI does not come round g-track-1"):  # and not after thousands of updates
+        sparc.train("only-obs", POWER_MASS, run_dir=run, **tiny)
+    assert not checkpoint.numbers(run / "checkpoints")

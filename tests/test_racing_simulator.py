@@ -287,6 +287,15 @@ def test_steering_acts_at_once(make: Make) -> None:
         assert field.states[0, COLUMN["steer"]] == pytest.approx(wanted, abs=1e-6)
 
 
+@pytest.mark.parametrize(("speed", "reach"), [(25.0, 0.24), (50.0, 0.18)])
+def test_at_speed_a_full_turn_of_the_wheel_steers_less(make: Make, car: str, speed: float, reach: float) -> None:
+    field = make(1)
+    lock = field.load(0, car)["steer_lock"]
+    field.reset([0], np.array([[300.0, 0.0, 0.0, speed]]))
+    field.step(np.array([[1.0, 0.0]]))
+    assert lock > 0.3 and field.states[0, COLUMN["steer"]] * lock == pytest.approx(reach, rel=0.02)
+
+
 def test_off_course_and_walls_are_reported(make: Make) -> None:
     field = make(1)
     field.reset([0], np.array([[300.0, 0.0, 0.6, 25.0]]))

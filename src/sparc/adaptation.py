@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +21,8 @@ from numpy.typing import NDArray
 from sparc.contexts import ContextSpace, Finite
 from sparc.csv_tables import cell, write_table
 from sparc.envs import get_env, make_vector_env
+from sparc.envs.contextual import ProgressCall
 from sparc.errors import RunFailure, SparcError, UserError
-from sparc.evaluation import ProgressCall
 from sparc.history import History
 from sparc.machine import usable_cores
 from sparc.results import Array, Latents, Trace
@@ -140,6 +141,8 @@ def episodes(
             if not running.any():
                 return
     finally:
+        for note in venv.take_notes():
+            warnings.warn(note, stacklevel=2)
         venv.close()
 
 

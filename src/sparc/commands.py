@@ -107,7 +107,10 @@ def references(parsed: argparse.Namespace) -> int:
     if entry.id not in RACES:
         raise UserError(f"{entry.id} is no race: there is no AI's lap to compare with. Races are {', '.join(RACES)}.")
     (track, task), space = RACES[entry.id], entry.context_space
-    contexts = space.test.values if isinstance(space.test, Finite) else space.grid(whole("--grid", parsed.grid, low=2))
+    if isinstance(space.test, Finite):
+        contexts = space.test.values
+    else:  # tests, and evaluations during training
+        contexts = np.concatenate([space.grid(whole("--grid", parsed.grid, low=2)), space.settings])
     cars = [task.describe(context, parsed.physics) for context in contexts]
     with step_bar(f"the built-in AI on {track.name}", "laps") as progress:
         laps = find_references(track, cars, while_wanted(progress))

@@ -21,7 +21,8 @@ from sparc.figures import axis_label
 from sparc.methods import METHODS
 
 if TYPE_CHECKING:  # these bring JAX, and the bar says that it is being loaded
-    from sparc.evaluation import Evaluation, ProgressCall
+    from sparc.envs.contextual import ProgressCall
+    from sparc.evaluation import Evaluation
     from sparc.runs import Run
     from sparc.suites import Suite
 

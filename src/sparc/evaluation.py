@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from sparc.contexts import ContextSpace
 from sparc.envs import get_env, make_vector_env
-from sparc.envs.contextual import ContextualVectorEnv, check_count
+from sparc.envs.contextual import ContextualVectorEnv, ProgressCall, check_count
 from sparc.errors import RunFailure, SparcError, UserError
 from sparc.machine import usable_cores
 from sparc.runs import Run, replace
@@ -22,7 +21,6 @@ from sparc.runs import Run, replace
 if TYPE_CHECKING:  # brings JAX
     from sparc.policy import Policy
 
-ProgressCall = Callable[[int, int], None]  # steps done, steps at most
 FIXED = ("region", "episode", "return", "steps", "terminated")  # the columns between contexts and measures
 
 
@@ -151,9 +149,7 @@ def evaluate(
     rows = contexts_of(env).check(contexts).repeat(check_count("episodes", episodes), axis=0)
     if isinstance(env, str):
         entry = get_env(env)
-        options = {**entry.test_options, **env_options}
-        if entry.prepare:
-            entry.prepare(rows, options, progress)
+        options = entry.ready(rows, env_options, progress)
         limit = options.get("max_episode_steps", entry.max_episode_steps)
         venv = make_vector_env(env, len(rows), threads=threads or usable_cores(), **options)
     else:
@@ -188,7 +184,7 @@ def evaluate(
             died |= alive & terminated
             alive &= ~(terminated | truncated)
             if progress:  # episodes over, and the parts of those that still run
-                progress(int(len(rows) - alive.sum() * (1.0 - lengths.max() / limit)), len(rows))
+                progress(int(len(rows) - alive.sum() * max(0.0, 1.0 - lengths.max() / limit)), len(rows))
         measures, labels = venv.measures(), tuple(venv.labels())
         for note in venv.take_notes():
             warnings.warn(note, stacklevel=2)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from sparc.envs import get_env
+from sparc.envs.contextual import ProgressCall
 from sparc.errors import SparcError, UserError
-from sparc.evaluation import Evaluation, ProgressCall
+from sparc.evaluation import Evaluation
 from sparc.laps import JUDGED
 from sparc.results import Curve, EnvResults, Results, by_label, label
 from sparc.runner import Standing, finished, survey

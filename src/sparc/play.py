@@ -16,10 +16,10 @@ from PIL import Image, ImageDraw, ImageFont
 from sparc.contexts import Array, ContextSpace, Finite
 from sparc.display import short
 from sparc.envs import get_env, make_env
+from sparc.envs.contextual import ProgressCall
 from sparc.envs.racing import car_models, context_of, label_of
 from sparc.envs.wind_view import choose_backend, make_current, release
 from sparc.errors import RunFailure, SparcError, UserError, nearest
-from sparc.evaluation import ProgressCall
 from sparc.loading import load
 from sparc.policy import Policy
 from sparc.runs import Run
@@ -276,14 +276,16 @@ def panel_width(suffix: str, columns: int, width: int | None) -> int:
 
 def steps_of(env: Any, most: int, steps: int | None) -> int:
     """Give the number of steps to play: those asked for, at most an episode."""
-    limit = int((env.spec and env.spec.max_episode_steps) or most)
+    limit = env.get_wrapper_attr("most_steps") if env.has_wrapper_attr("most_steps") else None
+    limit = limit or int((env.spec and env.spec.max_episode_steps) or most)
     return limit if steps is None else min(steps, limit)
 
 
 def make_stage(run: Run, width: int) -> Any:
     """Make the run's environment so that it draws itself, in this size if it can choose."""
     options = {"render_mode": "rgb_array", "disable_env_checker": True}
-    options |= {**get_env(run.config.env).test_options, **run.config.env_options}
+    # as in tests: a flying lap does not end with the longest episode of training
+    options |= {**run.config.env_options, **get_env(run.config.env).test_options}
     try:
         return make_env(run.config.env, width=width, height=round(width * ASPECT), **options)
     except UserError:

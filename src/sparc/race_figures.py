@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sparc.envs.racing.course import OFF_COURSE
 from sparc.figures import (
     ALARM,
     GREY,
@@ -46,7 +47,6 @@ CORNER = 0.14  # of a panel's sides: room for the word in the corner
 ROAD = "0.86"
 SPEED_COLOURS = "plasma"
 SHARE = 0.85  # of a figure's width that the track has, beside its colour bar
-OFF_COURSE = 3  # wheels out
 
 
 # How fast against how many

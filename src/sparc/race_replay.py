@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparc.envs import get_env, make_vector_env
+from sparc.envs.contextual import ProgressCall
 from sparc.envs.racing import RACES, car_models
 from sparc.envs.racing.course import Course as Road
 from sparc.envs.racing.env import RaceVectorEnv
@@ -20,7 +20,6 @@ from sparc.envs.racing.reference import race_safely
 from sparc.envs.racing.simulator import COLUMN, TRACE
 from sparc.envs.racing.tasks import CarModels
 from sparc.errors import UserError
-from sparc.evaluation import ProgressCall
 from sparc.figures import RESOLUTIONS, write
 from sparc.loading import load
 from sparc.machine import usable_cores
@@ -42,10 +41,11 @@ def choose_contexts(env: str, cars: int) -> np.ndarray:
     """Choose contexts over the whole test set, OOD ones first."""
     space = get_env(env).context_space
     contexts = space.grid(21)
-    ood = ~space.is_train(contexts)
-    half = -(-cars // 2)
-    parts = [contexts[rows][:: max(1, len(contexts[rows]) // half)][:half] for rows in (ood, ~ood)]
-    return np.concatenate(parts)[:cars]
+    ind = space.is_train(contexts)
+    inside, outside = contexts[ind], contexts[~ind]
+    first = min(len(outside), max(-(-cars // 2), cars - len(inside)))  # half of them, more where IND ones run out
+    parts = ((outside, first), (inside, min(len(inside), cars - first)))
+    return np.concatenate([part[np.linspace(0, len(part) - 1, number).round().astype(int)] for part, number in parts])
 
 
 def drive_laps(
@@ -105,13 +105,14 @@ def drive_laps(
 
 
 def draw_lines(drives: Sequence[Drive], road: Road, folder: Path) -> tuple[list[Path], str]:
-    """Draw the lines of laps on the track, into a new folder: of all, or of a choice where they are many.
+    """Draw the lines of laps on the track, into a folder: of all, or of a choice where they are many.
 
     Give the pictures, and a line on the laps without one.
     """
     begun = [drive for drive in drives if len(drive.agent) > 1]
     paths = []
-    shutil.rmtree(folder, ignore_errors=True)  # of an earlier page
+    for old in folder.glob("*.png"):  # of an earlier page
+        old.unlink()
     for index in np.linspace(0, len(begun) - 1, min(len(begun), MOST_PICTURES)).round().astype(int).tolist():
         drive = begun[index]
         time = f"{drive.lap_time:.1f} s" if drive.lap_time is not None else "not completed"
@@ -141,6 +142,8 @@ def replay_run(
     env = get_env(run.config.env).id
     if env not in RACES:
         raise UserError(f"{run.path} is a run of {env}, and only races can be replayed.")
+    if out is not None and out.is_dir():
+        raise UserError(f"{out} is a folder: --out takes the file of the page, {out / 'race.html'} for instance.")
     if not names:
         contexts = choose_contexts(env, cars)
     elif task := car_models(env):
@@ -152,8 +155,6 @@ def replay_run(
     drives, road = drive_laps(load(run.path, number), env, contexts, options, progress)
     line = road.table[:: max(1, round(COURSE_POINTS * len(road.table) / road.length)), [0, 1, 3, 4, 6]]
     physics = options.get("physics", "standard")
-    if out is not None and out.is_dir():
-        raise UserError(f"{out} is a folder: --out takes the file of the page, {out / 'race.html'} for instance.")
     path = out or run.path / "replays" / f"{number}{'' if physics == 'standard' else f'-{physics}'}.html"
     title = f"{run.config.method} on {env}, seed {run.config.seed}, {number:,} updates"
     write_replay(path, Course(RACES[env][0].name, road.length, line), drives, title)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from sparc.evaluation import ProgressCall
+    from sparc.envs.contextual import ProgressCall
 
 PAPER = "0.6"  # grey
 MOST_PAIRS = 12  # of which a figure shows the difference: more would be too small to see

@@ -93,6 +93,8 @@ class Trainer:
         self.collector = Collector(
             config.env, self.venv, self.make_policy(), environments.generate_state(self.venv.num_envs).tolist()
         )
+        # what evaluations need and cannot have shows before the first update, not at the first evaluation
+        get_env(config.env).ready(self.venv.context_space.settings, config.env_options)
         if checkpoint.numbers(run.checkpoints):
             self.restore()
             run.begin(self.updates)

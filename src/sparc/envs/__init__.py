@@ -18,7 +18,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from sparc.contexts import ContextSpace
-from sparc.envs.contextual import Apply, Array, ContextualEnv, ContextualVectorEnv, check_count
+from sparc.envs.contextual import Apply, Array, ContextualEnv, ContextualVectorEnv, ProgressCall, check_count
 from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.errors import UserError, nearest
 
@@ -26,7 +26,7 @@ ENTRY_POINT_GROUP = "sparc.envs"  # each names a module that registers environme
 
 Creator = Callable[..., Any]
 Score = Callable[[Mapping[str, Array]], list[float]]
-Prepare = Callable[[Array, Mapping[str, Any], Callable[[int, int], None] | None], None]
+Prepare = Callable[[Array, Mapping[str, Any], ProgressCall | None], None]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,15 @@ class EnvEntry:
     def context_space(self) -> ContextSpace:
         """The contexts, made when they are first asked for."""
         return self.space if isinstance(self.space, ContextSpace) else self.space()
+
+    def ready(
+        self, contexts: Array, options: Mapping[str, Any], progress: ProgressCall | None = None
+    ) -> dict[str, Any]:
+        """Prepare tests in these contexts, and give the options to make them with."""
+        options = {**self.test_options, **options}
+        if self.prepare:
+            self.prepare(contexts, options, progress)
+        return options
 
 
 _entries: dict[str, EnvEntry] = {}

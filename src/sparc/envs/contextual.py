@@ -20,6 +20,7 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 State = dict[str, np.ndarray]
 Apply = Callable[[Any, Array], None]
+ProgressCall = Callable[[int, int], None]  # how many are done, and of how many
 
 WORD = 2**64  # PCG64 keeps its state and increment as 128-bit integers
 

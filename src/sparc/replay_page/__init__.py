@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sparc.envs.racing.course import OFF_COURSE
 from sparc.envs.racing.simulator import TRACE
 from sparc.runs import replace
 
 HERE = Path(__file__).parent
 SCRIPTS = ("laps.js", "map.js", "charts.js", "page.js")  # rooms of one script
-OFF_COURSE = 3  # wheels out, from which on a car is off course
 NEAR = 0.5  # s, how near to the line the first and the last sample of a lap must be
 
 

@@ -152,6 +152,10 @@ const ORDERS = {
   name: (a, b) => a.car.localeCompare(b.car, 'en', { numeric: true }),
 };
 
+function kindOf(drive, after = '') { // power and mass are all that a car has there
+  return drive.class ? `${drive.class} · ${drive.tyre}${after}` : '';
+}
+
 function rowOf(drive, index) {
   const [sign, word] = MARKS[markOf(drive)];
   const failed = drive.time === null;
@@ -161,7 +165,7 @@ function rowOf(drive, index) {
       make('span', { class: 'mark', title: word }, make('i', { class: markOf(drive) }, sign), ' ',
         failed ? word : make('span', { class: 'unseen' }, word)),
       failed ? '' : ratioText(drive)),
-    make('span', { class: 'kind' }, badgeOf(drive), make('span', {}, `${drive.class} · ${drive.tyre}`),
+    make('span', { class: 'kind' }, badgeOf(drive), make('span', {}, kindOf(drive)),
       failed ? '' : clock(drive.time)));
   return { row, drive, words: [drive.car, drive.class, drive.tyre, drive.region, word].join(' ').toLowerCase() };
 }
@@ -216,7 +220,7 @@ function showDrive(drive) {
   const [sign, word] = MARKS[markOf(drive)];
   const pair = (name, value) => make('span', {}, `${name} `, make('b', {}, value));
   find('#car').textContent = drive.car;
-  find('#about').replaceChildren(badgeOf(drive), make('span', {}, `${drive.class} · ${drive.tyre} tyre`));
+  find('#about').replaceChildren(badgeOf(drive), make('span', {}, kindOf(drive, ' tyre')));
   find('#result').replaceChildren(pair('Agent', drive.time === null ? '–' : clock(drive.time)),
     pair('AI', clock(drive.aiTime)), pair('Ratio', ratioText(drive)),
     make('span', { class: 'mark' }, make('i', { class: markOf(drive) }, sign), ` ${word}`));

@@ -11,7 +11,7 @@ import numpy as np
 from sparc.laps import JUDGED, MEASURES, mean_of, run_means
 from sparc.report.book import Book
 from sparc.report.maps import reference
-from sparc.report.tables import EMPTY, STAR, budget, lacking, middles, probabilities, row, table
+from sparc.report.tables import STAR, budget, lacking, middles, probabilities, row, table
 from sparc.report.text import REGIONS, attributes, count, number, slug
 from sparc.results import APART, env_of
 from sparc.stats import mean_sem
@@ -62,8 +62,9 @@ def lap_table(book: Book, test: str, region: str) -> str:
     theirs = {name: best(book, name, {k: v[name][0] for k, v in paper.items() if name in v}) for name in PUBLISHED}
     rows = []
     for key in book.names:
-        cells = "".join(lap_cell(book, test, key, region, name, key in stars[name]) for name in SHOWN)
-        if key not in part.returns:
+        if key in part.returns:
+            cells = "".join(lap_cell(book, test, key, region, name, key in stars[name]) for name in SHOWN)
+        else:
             cells = f"<td class='edge gap left' colspan='{len(SHOWN)}'>{escape(book.gap(test, key))}</td>"
         if paper:
             cells += "".join(paper_cell(paper.get(key, {}).get(name), name, key in theirs[name]) for name in PUBLISHED)
@@ -114,8 +115,6 @@ def best(book: Book, name: str, means: dict[str, float]) -> set[str]:
 
 def lap_cell(book: Book, test: str, key: str, region: str, name: str, star: bool) -> str:
     """Write a mean with its spread and, where seeds are missing or have no such lap, that they are."""
-    if key not in book.parts[test].returns:
-        return EMPTY
     mean, sem, seeds = mean_of(book.parts[test], key, region, name)
     text = book.source(spread(mean, sem, seeds, MEASURES[name].digits), test, key)
     done = book.seeds(test, key)[0]

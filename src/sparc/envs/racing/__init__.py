@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from sparc.envs import register_env
-from sparc.envs.contextual import Array
-from sparc.envs.racing.env import EPISODE_STEPS, RaceVectorEnv, make_race, score
-from sparc.envs.racing.reference import find_references
+from sparc.envs.contextual import Array, ProgressCall
+from sparc.envs.racing.env import EPISODE_STEPS, RaceVectorEnv, make_race, reference_times, score
 from sparc.envs.racing.tasks import CarModels, PowerMass, Task
 from sparc.envs.racing.tracks import TRACKS, Track
 from sparc.errors import UserError
 
-Progress = Callable[[int, int], None]
 LAP_STEPS = 20_000  # of a flying lap, which ends by its own limit long before
 RACES: dict[str, tuple[Track, Task]] = {}  # by the id of the environment
 
@@ -37,11 +35,12 @@ def context_of(id: str, car: str, tyre: str | None) -> Array:
     return task.context_of(car, tyre)
 
 
-def prepare(track: Track, task: Task, contexts: Array, options: Mapping[str, Any], progress: Progress | None) -> None:
+def prepare(
+    track: Track, task: Task, contexts: Array, options: Mapping[str, Any], progress: ProgressCall | None
+) -> None:
     """Let the built-in AI drive the laps that flying laps in these contexts are compared with."""
     if options.get("setting") == "lap":
-        physics = options.get("physics", "standard")
-        find_references(track, [task.describe(context, physics) for context in contexts], progress)
+        reference_times(track, task, contexts, options.get("physics", "standard"), progress)
 
 
 def register_track(name: str, category: str, dirt: bool, summary: str) -> None:

@@ -5,6 +5,7 @@ Two actions in [-1, 1], ten times a second: steering (left is positive) and peda
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc.envs.contextual import Array, ContextualEnv, Flags, NativeVectorEnv, State, check_state
+from sparc.envs.contextual import Array, ContextualEnv, Flags, NativeVectorEnv, ProgressCall, State, check_state
 from sparc.envs.racing.course import CLIP, OBSERVATION_SIZE, OFF_COURSE, Course, observe, reward_of
 from sparc.envs.racing.field import Field
 from sparc.envs.racing.reference import find_references
@@ -113,12 +114,7 @@ class RaceVectorEnv(NativeVectorEnv):
         cars = [self._task.describe(self.contexts[row], self._physics) for row in rows]
         if self._lap:
             places = np.tile([course.length - self._run_up, 0.0, 0.0, RUN_UP_SPEED], (len(rows), 1))
-            self._references[rows] = [lap.time for lap in find_references(self._track, cars)]
-            if not np.isfinite(self._references[rows]).all():
-                car = self._task.label(self.contexts[rows[int(np.argmin(np.isfinite(self._references[rows])))]])
-                raise UserError(
-                    f"the built-in AI does not come round {self._track.name} in {car}: no lap to compare with"
-                )
+            self._references[rows] = reference_times(self._track, self._task, self.contexts[rows], self._physics)
             self._limits[rows] = NOT_COMPLETED * self._references[rows]
         else:
             places = np.array([draw_place(self._rngs[row], course) for row in rows])
@@ -182,6 +178,12 @@ class RaceVectorEnv(NativeVectorEnv):
             "completed_ratio": np.where(completed, time / self._references, np.nan),
         }
 
+    def most_steps(self, row: int) -> int | None:
+        """Give the number of steps after which a row's flying lap is over at the latest; None in races."""
+        if not self._lap:
+            return None
+        return math.ceil((self._run_up / RUN_UP_SLOWEST + self._limits[row]) / CONTROL_STEP)
+
     def labels(self) -> list[str]:
         """Name the car of every row."""
         return [self._task.label(context) for context in self.contexts]
@@ -219,6 +221,18 @@ class RaceVectorEnv(NativeVectorEnv):
     def course(self) -> Course:
         """The track's centre line."""
         return self._field.course
+
+
+def reference_times(
+    track: Track, task: Task, contexts: Array, physics: str, progress: ProgressCall | None = None
+) -> Array:
+    """Give the AI's lap times, s; a car in which it does not come round has none, and cannot be tested."""
+    laps = find_references(track, [task.describe(context, physics) for context in contexts], progress)
+    times = np.array([lap.time for lap in laps])
+    if not np.isfinite(times).all():
+        car = task.label(contexts[int(np.argmin(np.isfinite(times)))])
+        raise UserError(f"the built-in AI does not come round {track.name} in {car}: no lap to compare with")
+    return times
 
 
 def score(measures: Mapping[str, Array]) -> list[float]:
@@ -276,6 +290,11 @@ class RaceEnv(Spaces):
         observations, reward, terminated, truncated, _ = self._one.step(action[None])
         self._trail = [*self._trail[-TRAIL_STEPS:], self._where()]
         return observations[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+
+    @property
+    def most_steps(self) -> int | None:
+        """After how many steps a flying lap in this car is over at the latest; None in races."""
+        return self._one.most_steps(0)
 
     def measures(self) -> dict[str, float]:
         """Give what a flying lap is judged by, as it stands; nothing in races."""

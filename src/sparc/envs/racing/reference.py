@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sparc.envs.contextual import ProgressCall
 from sparc.envs.racing.install import Installation, cache_folder, find_torcs
 from sparc.envs.racing.simulator import Laps, Worker, WorkerLost
 from sparc.envs.racing.tracks import Track
@@ -26,8 +27,6 @@ DRIVER, NUMBER = "inferno", 3  # the same run gives the same lap: it learns noth
 LAPS = 2  # the second one is the flying lap
 SLOWEST = 8.0  # m/s on average: a driver slower than this has not finished
 TRIES = 3  # one heap error in thousands of laps was seen in TORCS's drivers
-
-ProgressCall = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

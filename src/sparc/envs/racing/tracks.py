@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparc.envs.racing.install import DATA, check_whole
-from sparc.errors import UserError, nearest
+from sparc.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,3 @@ TRACKS: dict[str, Track] = {
         Track("g-track-1", "road", False, "short, tarmac, 2.1 km, for trials"),
     )
 }
-
-
-def find_track(name: str) -> Track:
-    """Give a track by name, or say which name is nearest."""
-    if name not in TRACKS:
-        known = nearest(name, TRACKS) or f" There are {', '.join(TRACKS)}."
-        raise UserError(f"unknown track '{name}'.{known}")
-    return TRACKS[name]

@@ -27,7 +27,7 @@ BODY, GLASS, INK = (38, 120, 210), (190, 220, 245), (16, 20, 28)
 TRAIL = matplotlib.colormaps["plasma"]  # dark is slow
 TOP_SPEED = 80.0  # m/s, where the trail's colours end
 PANEL, WHITE, GREY, THROTTLE, BRAKE = (17, 24, 36), (255, 255, 255), (170, 182, 198), (86, 180, 233), (230, 120, 30)
-DIRT_FRICTION = 0.95  # below this a surface is drawn as unpaved
+LOOSE = 1.0  # friction below which a surface is drawn as loose: dirt, sand
 
 
 def draw(size: tuple[int, int], course: Course, state: Array, trail: Sequence[Array]) -> NDArray[np.uint8]:
@@ -70,7 +70,7 @@ def draw_road(
     sideways = np.stack([-np.sin(headings), np.cos(headings)], axis=1) * rows[:, 2:3]
     lefts, rights = place(rows[:, :2] + sideways), place(rows[:, :2] - sideways)
     index = (near * len(course.table) / course.length % len(course.table)).astype(int) % len(course.table)
-    unpaved = course.table[index, 6] < DIRT_FRICTION
+    unpaved = course.table[index, 6] < LOOSE
     for i in range(len(near) - 1):
         pencil.polygon([lefts[i], lefts[i + 1], rights[i + 1], rights[i]], fill=DIRT if unpaved[i] else ROAD)
     pencil.line(place(rows[:, :2]), fill=MIDDLE, width=max(1, line // 2))
