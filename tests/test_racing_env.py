@@ -194,7 +194,7 @@ def test_rows_that_ended_stay_as_they_are(make: Make) -> None:
 def test_a_lap_is_timed_like_the_ais_own(make: Make) -> None:
     """The clock runs from the line to the line, whatever came before it."""
     venv = make(setting="lap")
-    venv.reset(seed=0, options={"context": np.array([[1.0, 1.0], [1.5, 0.5]])})
+    venv.reset(seed=0, options={"context": np.array([[0.5, 1.5], [0.5, 1.0]])})
     assert venv.states[0, COLUMN["vx"]] == RUN_UP_SPEED
     steps, crossed, alive = 0, np.zeros(2), np.ones(2, bool)
     while alive.any():
@@ -215,7 +215,7 @@ def test_a_lap_is_timed_like_the_ais_own(make: Make) -> None:
 
 def test_a_clean_lap_is_one_without_off_course_or_wall_between_the_lines(make: Make) -> None:
     venv = make(setting="lap", cars=3)
-    venv.reset(seed=0, options={"context": np.ones((3, 2))})
+    venv.reset(seed=0, options={"context": np.array([[0.5, 1.5]] * 3)})
     alive, off, wall = np.ones(3, bool), np.zeros(3), np.zeros(3)
     # Two leave the road on the same straight, before the line and in the lap; the third goes as far as to the wall.
     lap, begin, end, aim = np.array([[0, 1450, 1535, -12], [1, 1450, 1535, -12], [1, 100, 205, -20]]).T

@@ -78,12 +78,12 @@ def test_a_short_run_learns_to_stay_on_course(learner: Path) -> None:
         )
         return float(np.mean(races.lengths)) * CONTROL_STEP
 
-    assert seconds(0) < 12.0  # of 40; with three seeds it was 7 to 10, and after training 28 to 40
-    assert seconds(3_000) > 22.0
+    assert seconds(0) < 12.0  # of 40; with three seeds it was 7 to 10, and 40 after training
+    assert seconds(3_000) > 30.0
 
 
 def test_a_lap_is_recorded_from_line_to_line_and_drawn(torcs: Installation, tmp_path: Path) -> None:
-    contexts = get_env(POWER_MASS).context_space.centre[None]
+    contexts = np.array([[0.5, 1.5]])  # not twice as fast as the pilot, even with the AI
     drives, road = drive_laps(Pilot(), POWER_MASS, contexts, {})  # type: ignore[arg-type]
     assert drives[0].lap_time is not None and len(drives[0].agent) == pytest.approx(10 * drives[0].lap_time, abs=2)
     assert [path.suffix for path in draw_lines(drives, road, tmp_path / "lines")[0]] == [".png"]

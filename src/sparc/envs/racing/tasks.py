@@ -20,8 +20,8 @@ Array = NDArray[np.float64]
 
 PHYSICS = tuple(description.PHYSICS)  # the first is that of training
 NOT_COMPLETED = 2.0  # the ratio of a lap that was not completed; a lap slower than this is not completed
-# The car of the power & mass races and its tyres.
-TARMAC_CAR, DIRT_CAR = "gt-01", "rally-01"
+# The car of the power & mass races and its tyres. On tarmac one whose bends depend on its mass: it lives on downforce.
+TARMAC_CAR, DIRT_CAR = "prototype-01", "rally-01"
 TARMAC_TYRE, DIRT_TYRE = "sports-medium", "sports-medium"
 SCALE_TRAINED, SCALE_TESTED = (0.75, 1.25), (0.5, 1.5)  # of power and of mass
 HELD_IN = 45  # cars that the evaluations during training race: five on each compound
