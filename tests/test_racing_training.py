@@ -12,7 +12,6 @@ from test_racing_env import Pilot
 
 import sparc
 from sparc.config import make_config
-from sparc.envs import get_env
 from sparc.envs.racing.env import RaceVectorEnv
 from sparc.envs.racing.install import Installation
 from sparc.envs.racing.simulator import CONTROL_STEP
