@@ -84,7 +84,8 @@ DRIVES = (
     drive_of("Toucher", 43.0, region="ind", clean=False),
     drive_of("Stuck", None, class_name="van"),
     drive_of("Never moved", None, agent=lap_of(50.0)[:0]),
-    *(drive_of(f"Other {number}", 42 + 0.01 * number, region="ind") for number in range(1, 7)),
+    *(drive_of(f"Other {number}", 42 + 0.01 * number, region="ind") for number in range(1, 6)),
+    drive_of("Power ×0.50", 42.06, region="ind", class_name="", tyre=""),
 )
 
 
@@ -266,6 +267,12 @@ def test_the_page_says_what_it_shows(visit: Any) -> None:
     result = text(browser, "#result").replace("\n", " ")
     assert result == "Agent 0:42.000 AI 0:41.000 Ratio 1.024 ✓ clean"
     assert "loose surface" in text(browser, ".legend") and not find(browser, "#off-key").is_displayed()
+
+
+def test_a_car_of_no_class_has_its_region_alone(visit: Any) -> None:
+    browser = visit()
+    pick(browser, "Power ×0.50")
+    assert text(browser, "#about") == "IND" and "·" not in text(browser, ".row:has(input:checked)")
 
 
 def test_the_race_starts_by_itself_unless_motion_is_unwanted(visit: Any) -> None:
