@@ -168,6 +168,11 @@ def test_a_plan_is_not_changed_to_another_experiment(tmp_path: Path) -> None:
         enrol("mujoco", folder, updates=500)
     with pytest.raises(UserError, match=r"RMA's second phase cannot be undone.*--run-dir"):
         enrol("mujoco", folder, updates=2000)
+    races = tmp_path / "races"
+    enrol("race-cars", races, methods=["oracle"])
+    with pytest.raises(UserError, match=r"learning rates that fall to the end of a run cannot rise.*--run-dir"):
+        enrol("race-cars", races, updates=80_000)
+    assert planned("race-cars", races).updates == 60_000
     with pytest.raises(UserError, match=r"another variations.*--run-dir"):
         enrol("history-length", folder)
     with pytest.raises(UserError, match="another preset and config"):

@@ -293,14 +293,24 @@ def enrol(name: str, folder: Path, **given: Any) -> Suite:
         if not given:
             return plan
         updates = given.get("updates", plan.updates)
-        if updates < plan.updates or (updates > plan.updates and "rma" in plan.methods):
-            why = "a run can only be extended" if updates < plan.updates else "RMA's second phase cannot be undone"
+        if updates != plan.updates and (why := fixed_length(plan, updates)):
             raise UserError(
                 f"{folder} was run with --updates {plan.updates}, not {updates}, and {why}: choose another --run-dir."
             )
         wanted = suite.scaled(**(given | {"updates": updates}))
         wanted.joined(plan, suite).write(folder)
         return wanted
+
+
+def fixed_length(plan: Suite, updates: int) -> str:
+    """Say why the runs of a plan cannot have this other number of updates; nothing if they can."""
+    if updates < plan.updates:
+        return "a run can only be extended"
+    if "rma" in plan.methods:
+        return "RMA's second phase cannot be undone"
+    if any(member.config.final_rate != 1.0 for member in plan.members()):
+        return "learning rates that fall to the end of a run cannot rise again"
+    return ""
 
 
 def as_long(suite: Suite, plan: Path, updates: int | None) -> Suite:
