@@ -176,6 +176,9 @@ def test_survey_follows_a_member_from_nothing_to_done(suite_file: Callable[..., 
     adapt_run(run, run.choose("best"), 3)
     done = state_of(suite, folder, "only-obs")
     assert done.state == "done" and done.score.startswith("OOD ") and float(done.score[4:].replace(",", "")) >= 0
+    run.lock(run.evaluating)  # tested again, for another suite: its results are there all the same
+    assert state_of(suite, folder, "only-obs").state == "done"
+    run.close()
 
     # a higher number of updates: the run has only to go on
     assert state_of(suite.scaled(updates=300), folder, "only-obs").state == "waiting"

@@ -68,17 +68,17 @@ def survey(suite: Suite, member: Member, folder: Path) -> Standing:
         return Standing(
             "other config", run.updates(), note=f"{difference}; move {path} away or choose another --run-dir"
         )
-    progress = newest(run)
-    if run.is_locked():
+    progress, note = newest(run), complaint(path)
+    if run.updates() >= member.config.updates:
+        try:
+            summary = finished(suite, run).evaluation.summary()
+            region = list(summary)[-1]  # OOD, where there is any
+            return Standing("done", *progress[:2], f"{region.upper()} {outcome(summary[region])}")
+        except SparcError as error:
+            note = note or str(error)
+    if run.is_locked():  # one that is done may be in use as well: tested again, in another suite that shares it
         return Standing("in use", *progress)
-    if run.updates() < member.config.updates:
-        return Standing("waiting", *progress, note=complaint(path))
-    try:
-        summary = finished(suite, run).evaluation.summary()
-        region = list(summary)[-1]  # OOD, where there is any
-        return Standing("done", *progress[:2], f"{region.upper()} {outcome(summary[region])}")
-    except SparcError as error:
-        return Standing("waiting", *progress, note=complaint(path) or str(error))
+    return Standing("waiting", *progress, note=note)
 
 
 def other_config(run: Run, member: Member) -> str:
