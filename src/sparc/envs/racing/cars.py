@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -147,7 +148,8 @@ def find_car(name: str) -> Car:
     """Give a car by its name, or say which name is nearest."""
     cars = {car.name: car for car in read_catalogue()}
     if name not in cars:
-        known = nearest(name, cars) or " Names are a class and a number: 'kei-07'."
+        padded = re.sub(r"-(\d)$", r"-0\1", name)  # kei-7 is meant to be kei-07, not kei-17
+        known = nearest(padded, cars) or " Names are a class and a number: 'kei-07'."
         raise UserError(f"unknown car '{name}'.{known}")
     return cars[name]
 
