@@ -12,12 +12,13 @@ from test_racing_env import Pilot
 
 import sparc
 from sparc.config import make_config
+from sparc.envs.racing import LAP_STEPS
 from sparc.envs.racing.env import RaceVectorEnv
 from sparc.envs.racing.install import Installation
 from sparc.envs.racing.simulator import CONTROL_STEP
 from sparc.errors import UserError
 from sparc.evaluation import evaluate
-from sparc.play import play, report
+from sparc.play import make_stage, play, report
 from sparc.race_replay import draw_lines, drive_laps, replay_run
 from sparc.runs import Run
 from sparc.stopping import Stop
@@ -99,5 +100,9 @@ def test_a_run_is_replayed_as_a_page_with_racing_lines_and_played_with_its_lap(l
     run.config.env_options["physics"] = "updated"  # trained in: what is replayed, unless told otherwise
     assert replay_run(run, "last", 1, [], None, None, None)[0].name == "3000-updated.html"
     assert replay_run(run, "last", 1, [], "standard", None, None)[0].name == "3000.html"
+    run.config.env_options["max_episode_steps"] = 5  # of training: a flying lap does not end with it
+    stage = make_stage(run, 120)
+    assert stage.spec.max_episode_steps == LAP_STEPS
+    stage.close()
     told = report(play(learner, None, [tmp_path / "a.gif"], checkpoint="last", steps=5, width=120))
     assert "the lap was not over; return" in told  # 5 steps are all that was asked for
