@@ -292,6 +292,7 @@ def test_an_evaluation_tells_of_a_lost_simulator_and_when_it_is_over(
 # Cars
 
 
+@pytest.mark.usefixtures("torcs")
 def test_a_track_is_not_replaced_and_cars_are_asked_for_by_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is a track 'forza' already"):
         register_track("forza", "road", dirt=False, summary="mine")
@@ -321,6 +322,7 @@ def test_every_car_is_tested_once_and_the_split_holds() -> None:
     assert track.dirt and 180 <= len(task.space.grid(21)) <= 260
 
 
+@pytest.mark.usefixtures("torcs")
 def test_a_lap_on_the_long_track_is_not_cut_short() -> None:
     id = "RaceCars-spring-v0"
     env = sparc.make_env(id, **get_env(id).test_options)
