@@ -138,7 +138,7 @@ def sparc_cli(
 @pytest.fixture(scope="session")
 def torcs() -> Any:
     """The racing simulator, or why there is none."""
-    from sparc.envs.racing.install import find_torcs
+    from sparc.envs.racing.installation import find_torcs
     from sparc.errors import UserError
 
     try:

@@ -1,6 +1,7 @@
 """TORCS in a process of its own: the game's laps, the same bits however many cars there are, and crashes survived."""
 
 import dataclasses
+import errno
 import os
 import re
 import shutil
@@ -14,9 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparc.envs.racing import install, simulator
-from sparc.envs.racing.cars import describe, find_car
-from sparc.envs.racing.install import Installation, game_laps, stock_car, worker_laps
+from sparc.envs.racing import install, installation, simulator
+from sparc.envs.racing.cars import find_car
+from sparc.envs.racing.description import describe
+from sparc.envs.racing.install import game_laps, stock_car, worker_laps
+from sparc.envs.racing.installation import Installation
 from sparc.envs.racing.simulator import COLUMN, STATE, Simulator
 from sparc.envs.racing.tracks import TRACKS
 from sparc.errors import RunFailure, SparcError, UserError
@@ -206,16 +209,18 @@ def test_a_worker_lost_while_restoring_or_measuring_is_replaced(make: Make) -> N
 
 def test_a_worker_that_cannot_go_on_is_a_failure_in_one_line(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     field = make(1)
-    monkeypatch.setitem(field._cars, 0, "<params")
+    monkeypatch.setitem(field._cars, 0, '<params name="kei-07 racing-soft"')
     os.kill(field.pid, signal.SIGKILL)
-    with pytest.raises(RunFailure, match="cannot be started again: TORCS cannot read"):
+    with pytest.raises(
+        RunFailure, match="g-track-1 cannot be started again with kei-07 racing-soft: TORCS cannot read"
+    ):
         field.step(np.zeros((1, 2)))
 
 
 def test_a_worker_whose_owner_is_killed_leaves_nothing(torcs: Installation, track: Path) -> None:
     code = f"""
 from pathlib import Path
-from sparc.envs.racing.install import find_torcs
+from sparc.envs.racing.installation import find_torcs
 from sparc.envs.racing.simulator import Worker
 worker = Worker(find_torcs(), Path({str(track)!r}), 1)
 print(worker._log.parent, flush=True)
@@ -290,7 +295,7 @@ def test_steering_acts_at_once(make: Make) -> None:
 @pytest.mark.parametrize(("speed", "reach"), [(25.0, 0.24), (50.0, 0.18)])
 def test_at_speed_a_full_turn_of_the_wheel_steers_less(make: Make, car: str, speed: float, reach: float) -> None:
     field = make(1)
-    lock = field.load(0, car)["steer_lock"]
+    (lock,) = field.load(0, car)["steer_lock"]
     field.reset([0], np.array([[300.0, 0.0, 0.0, speed]]))
     field.step(np.array([[1.0, 0.0]]))
     assert lock > 0.3 and field.states[0, COLUMN["steer"]] * lock == pytest.approx(reach, rel=0.02)
@@ -312,7 +317,7 @@ def test_another_car_goes_on_where_the_first_was(make: Make, torcs: Installation
     before = dict(zip(STATE, field.states[0].tolist(), strict=True))
     figures = field.exchange(0, stock_car(torcs.data, "p406"))
     after = dict(zip(STATE, field.states[0].tolist(), strict=True))
-    assert figures["mass"] == 1500
+    assert figures["mass"] == [1500]
     for name in ("x", "y", "yaw", "vx", "vy", "yaw_rate", "distance", "time", "laps", "steer"):
         assert after[name] == pytest.approx(before[name], abs=1e-5), name
     drive(field, 30)
@@ -321,7 +326,7 @@ def test_another_car_goes_on_where_the_first_was(make: Make, torcs: Installation
 
 def test_the_track_is_closed_and_as_long_as_it_says(make: Make) -> None:
     field = make(1)
-    x, y, _, heading, half_width, *_ = field.describe_track(1000).T
+    x, y, heading, half_width, *_ = field.describe_track(1000).T
     steps = np.hypot(np.diff(x, append=x[0]), np.diff(y, append=y[0]))
     assert steps.sum() == pytest.approx(field.length, rel=1e-3)
     assert steps.max() < 1.1 * field.length / 1000
@@ -330,45 +335,169 @@ def test_the_track_is_closed_and_as_long_as_it_says(make: Make) -> None:
     assert (half_width > 3).all()
 
 
-def test_a_car_that_torcs_cannot_read_is_refused_and_the_others_stay(make: Make) -> None:
+def test_a_car_that_torcs_cannot_read_is_refused_by_name_and_the_others_stay(make: Make) -> None:
     field = make(2)
     expected = field.states.copy()
-    with pytest.raises(RunFailure, match="cannot load this car"):
+    broken = describe(find_car("kei-07"), "racing-soft")[:-20]
+    with pytest.raises(RunFailure, match=r"^TORCS cannot load kei-07 racing-soft on g-track-1: TORCS cannot read"):
+        field.load(0, broken)
+    with pytest.raises(RunFailure, match=r"^TORCS cannot load this car on g-track-1: TORCS cannot read"):
         field.load(0, "<params")
     np.testing.assert_array_equal(field.states, expected)
 
 
+def test_a_car_that_cannot_be_put_on_the_road_is_named(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    field = make(3)
+    field.load(1, describe(dataclasses.replace(find_car("gt-01"), name='"one" & only'), "racing-soft"))
+    real = simulator.Worker.ask
+
+    def ask(worker: simulator.Worker, request: bytes) -> None:
+        if request[:1] == b"R":
+            raise simulator.WorkerLost("it was ended by SIGSEGV", 1)
+        real(worker, request)
+
+    monkeypatch.setattr(simulator.Worker, "ask", ask)
+    with pytest.raises(RunFailure, match=r'^TORCS cannot put "one" & only racing-soft on the road on g-track-1: it'):
+        field.reset([0, 1, 2], np.array([ROLLING] * 3))
+    assert [slot for slot, _ in field.crashes] == [1, 1]
+
+
+def test_no_fuel_is_burnt_unless_wanted(torcs: Installation, track: Path) -> None:
+    """A car that gets lighter would be another context."""
+    driven = []
+    for fuel in ({}, {"fuel": 0.0}, {"fuel": 1.0}):
+        field = Simulator(torcs, track, 1, **fuel)
+        field.load(0, describe(find_car("gt-01"), "sports-medium"))
+        field.reset([0], np.array([ROLLING]))
+        driven.append(drive(field, 300))
+        field.close()
+    assert np.ptp(driven[0][:, COLUMN["distance"]]) > 100.0
+    np.testing.assert_array_equal(driven[0], driven[1])
+    assert (driven[0][-1] != driven[2][-1]).any()
+
+
+# The file that both sides share
+
+
+def test_a_full_memory_folder_is_stepped_around(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    expected, real, asked = drive(make(1), 5), os.posix_fallocate, []
+
+    def allocate(file: int, start: int, size: int) -> None:
+        asked.append(Path(f"/proc/self/fd/{file}").readlink().parent)
+        if asked[-1] == Path("/dev/shm"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file, start, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    np.testing.assert_array_equal(drive(make(1), 5), expected)
+    assert asked[-1] == tmp_path
+
+
+def test_no_room_anywhere_is_said_in_one_line(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(RunFailure, match=r"^no room in .*\(No space left on device\): make room, or set TMPDIR"):
+        make(1)
+
+
+def test_all_of_the_shared_file_has_its_room(make: Make) -> None:
+    about = os.fstat(make(2)._file)
+    assert 512 * about.st_blocks >= about.st_size > 0
+
+
+# Finding TORCS and setting it up
+
+
+@pytest.fixture
+def anew() -> Iterator[None]:
+    """Let TORCS be looked for again, and not be remembered as it was found."""
+    installation.find_torcs.cache_clear()
+    yield
+    installation.find_torcs.cache_clear()
+
+
+@pytest.mark.usefixtures("anew")
 def test_what_is_missing_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(install, "package_version", lambda: None)
+    monkeypatch.setattr(installation, "package_version", lambda: None)
     with pytest.raises(UserError, match="not installed: run `make torcs`"):
-        install.find_torcs()
-    monkeypatch.setattr(install, "package_version", lambda: "1.3.8-1")
-    monkeypatch.setattr(install, "DATA", tmp_path)
-    with pytest.raises(UserError, match=r"needs TORCS 1\.3\.7, and this machine has 1\.3\.8-1"):
-        install.find_torcs()
+        installation.find_torcs()
+    monkeypatch.setattr(installation, "package_version", lambda: "1.3.8-1")
+    monkeypatch.setattr(installation, "DATA", tmp_path)
+    remedy = r"install Debian's packages of it: apt-get install 'torcs=1\.3\.7\*' 'torcs-data=1\.3\.7\*'$"
+    with pytest.raises(UserError, match=rf"needs TORCS 1\.3\.7, and this machine has 1\.3\.8-1: {remedy}"):
+        installation.find_torcs()
 
 
+@pytest.mark.parametrize("changed", ["main.cpp", "road.h", "new.h"])
 def test_a_worker_for_another_source_is_not_used(
-    torcs: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    torcs: Installation, anew: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changed: str
 ) -> None:
-    changed = tmp_path / "worker.cpp"
-    changed.write_text("int main() {}")
-    monkeypatch.setattr(install, "SOURCE", changed)
+    source = tmp_path / "worker"
+    shutil.copytree(installation.SOURCE, source)
+    monkeypatch.setattr(installation, "SOURCE", source)
+    assert installation.find_torcs() == torcs
+    with (source / changed).open("a") as file:
+        file.write("// another\n")
+    assert installation.find_torcs() == torcs  # whoever has begun goes on
+    installation.find_torcs.cache_clear()
     with pytest.raises(SparcError, match="not built: run `make torcs`"):
-        install.find_torcs()
+        installation.find_torcs()
 
 
+def build_into(cache: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., None]) -> Path:
+    """Build a worker into a cache of its own, by another compiler."""
+    monkeypatch.setattr(install, "cache_folder", lambda: cache)
+    monkeypatch.setattr(install, "_run", run)
+    worker = cache / "worker-1"
+    install.build("1.3.7", Path("/libraries"), worker)
+    assert not [file for file in cache.iterdir() if file.name.startswith(".")]
+    return worker
+
+
+def test_two_builds_at_a_time_do_not_meet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "headers-1.3.7").mkdir()
+    outputs: list[Path] = []
+
+    def compiler(command: list[str], what: str) -> None:
+        output = Path(command[command.index("-o") + 1])
+        outputs.append(output)
+        output.write_text("half")
+        if len(outputs) == 1:  # another build begins and ends meanwhile
+            install.build("1.3.7", Path("/libraries"), tmp_path / "worker-1")
+            assert (tmp_path / "worker-1").read_text() == "whole" and output.read_text() == "half"
+        output.write_text("whole")
+
+    assert build_into(tmp_path, monkeypatch, compiler).read_text() == "whole"
+    assert len(set(outputs)) == 2
+
+
+def test_headers_that_another_build_fetched_first_are_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fetch(version: str, folder: Path) -> None:
+        for headers in (folder / "headers", tmp_path / "headers-1.3.7"):
+            (headers / "src").mkdir(parents=True)
+
+    def compiler(command: list[str], what: str) -> None:
+        Path(command[command.index("-o") + 1]).touch()
+
+    monkeypatch.setattr(install, "fetch_headers", fetch)
+    assert build_into(tmp_path, monkeypatch, compiler).is_file()
+
+
+@pytest.mark.usefixtures("anew")
 @pytest.mark.parametrize("missing", ["lib/libtgf.so", "modules/simu/simuv2.so", "drivers/inferno/inferno.so"])
 def test_a_library_that_is_missing_is_named(
     torcs: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: str
 ) -> None:
-    monkeypatch.setattr(install, "LIBRARIES", tmp_path)
-    for name in (*install.LINKED, "drivers/inferno/inferno.so"):
+    monkeypatch.setattr(installation, "LIBRARIES", tmp_path)
+    for name in (*installation.LINKED, "drivers/inferno/inferno.so"):
         (tmp_path / "here/torcs" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "here/torcs" / name).touch()
     (tmp_path / "here/torcs" / missing).unlink()
     with pytest.raises(UserError, match=f"not whole, .*{missing} is missing: apt-get install --reinstall torcs$"):
-        install.find_torcs()
+        installation.find_torcs()
 
 
 def test_a_file_that_a_track_includes_is_missed_before_torcs_crashes(

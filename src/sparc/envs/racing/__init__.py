@@ -8,12 +8,15 @@ from typing import Any
 
 from sparc.envs import register_env
 from sparc.envs.contextual import Array, ProgressCall
-from sparc.envs.racing.env import EPISODE_STEPS, RaceVectorEnv, make_race, reference_times, score
-from sparc.envs.racing.tasks import CarModels, PowerMass, Task
+from sparc.envs.racing.env import EPISODE_STEPS, RaceVectorEnv, make_race, reference_times, score, weak_laps
+from sparc.envs.racing.installation import DATA
+from sparc.envs.racing.reference import find_references
+from sparc.envs.racing.tasks import PHYSICS, CarModels, PowerMass, Task
 from sparc.envs.racing.tracks import TRACKS, Track
 from sparc.errors import UserError
 
 LAP_STEPS = 20_000  # of a flying lap, which ends by its own limit long before
+SHOWN_WEAK = 10  # laps of the AI
 RACES: dict[str, tuple[Track, Task]] = {}  # by the id of the environment
 
 
@@ -40,14 +43,32 @@ def prepare(
 ) -> None:
     """Let the built-in AI drive the laps that flying laps in these contexts are compared with."""
     if options.get("setting") == "lap":
-        reference_times(track, task, contexts, options.get("physics", "standard"), progress)
+        reference_times(track, task, contexts, options.get("physics", PHYSICS[0]), progress)
+
+
+def remarks(track: Track, task: Task, contexts: Array, options: Mapping[str, Any]) -> list[str]:
+    """Tell of laps of the built-in AI that are no good to compare with."""
+    if options.get("setting") != "lap":
+        return []
+    cars = [task.describe(context, options.get("physics", PHYSICS[0])) for context in contexts]
+    weak = [name for name, _ in weak_laps(task, contexts, find_references(track, cars))]
+    if not weak:
+        return []
+    names = ", ".join(weak[:SHOWN_WEAK]) + (", …" if len(weak) > SHOWN_WEAK else "")
+    return [
+        f"{len(weak)} of {len(contexts)} reference laps of the AI left the course, touched a wall or did damage "
+        f"({names}): a policy looks faster beside them"
+    ]
 
 
 def register_track(name: str, category: str, dirt: bool, summary: str) -> None:
     """Add a track of TORCS's, and the two environments on it."""
     if name in TRACKS:
         raise UserError(f"there is a track '{name}' already: {TRACKS[name].summary}")
-    track = TRACKS[name] = Track(name, category, dirt, summary)
+    track = Track(name, category, dirt, summary)
+    if DATA.is_dir():  # else it is said when a race is made
+        track.check()
+    TRACKS[name] = track
     _register(track)
 
 
@@ -67,6 +88,7 @@ def _register(track: Track) -> None:
             test_options={"setting": "lap", "max_episode_steps": LAP_STEPS},
             score=score,
             prepare=partial(prepare, track, task),
+            remarks=partial(remarks, track, task),
             summary=f"race {what} on {track.name} ({track.summary}) in TORCS",
         )
 

@@ -13,11 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc.envs.racing.description import TORCS_DRIVE, describe
+from sparc.envs.racing.description import TORCS_DRIVE
 from sparc.envs.racing.tyres import friction
 from sparc.errors import UserError, nearest
-
-__all__ = ["FEATURES", "LIMITS", "Car", "describe", "features", "find_car", "read_catalogue", "scaled"]
 
 CATALOGUE = Path(__file__).with_name("cars.csv")
 SOURCES = ("combustion", "turbo", "electric")
@@ -140,8 +138,11 @@ def scaled(car: Car, power: float, mass: float) -> Car:
 @lru_cache(maxsize=1)
 def read_catalogue() -> tuple[Car, ...]:
     """Read the catalogue, in its own order."""
-    with CATALOGUE.open(newline="", encoding="utf-8") as file:
-        return tuple(_parse(row) for row in csv.DictReader(file))
+    try:
+        with CATALOGUE.open(newline="", encoding="utf-8") as file:
+            return tuple(_parse(row) for row in csv.DictReader(file))
+    except FileNotFoundError:
+        raise UserError(f"the catalogue of cars {CATALOGUE} is missing: install sparc again") from None
 
 
 def find_car(name: str) -> Car:

@@ -1,7 +1,7 @@
 """Make the catalogue of cars: draw candidates class by class, let TORCS's AI drive them, keep the sound ones, split.
 
     python -m sparc.envs.racing.catalogue            writes cars.csv (half an hour of one core)
-    python -m sparc.envs.racing.catalogue FILE.png   draws the figure of the one there is
+    python -m sparc.envs.racing.catalogue FILE.png   draws the figure of the one there is, prints the table of outliers
 
 A class of cars is one file in classes/; a new one only needs to be put there.
 """
@@ -23,10 +23,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from sparc.envs.racing.cars import CATALOGUE, FEATURES, SOURCES, Car, columns, describe, features
-from sparc.envs.racing.description import GRAVITY, PEAK_POWER_AT, PHYSICS, TORCS_DRIVE, expected_figures
+from sparc.envs.racing.cars import CATALOGUE, FEATURES, SOURCES, Car, columns, features
+from sparc.envs.racing.description import GRAVITY, PEAK_POWER_AT, PHYSICS, TORCS_DRIVE, describe
 from sparc.envs.racing.estimate import Line, estimate_lap, find_line
-from sparc.envs.racing.install import Installation, find_torcs
+from sparc.envs.racing.installation import Installation, find_torcs
+from sparc.envs.racing.readback import differing_figures, expected_figures
 from sparc.envs.racing.reference import LAPS, race_reference
 from sparc.envs.racing.simulator import Laps, Simulator, WorkerLost
 from sparc.envs.racing.tracks import TRACKS, Track
@@ -79,9 +80,8 @@ RACES = (
     ("forza", HARDEST, "updated"),
     ("spring", TESTED, "standard"),
 )
-SLOWEST, QUICKEST = 1.25, 1.0  # of the lap that a point mass at the limit would need on the same line
+WEAK, TOO_QUICK = 1.25, 1.0  # of the lap that a point mass at the limit would need on the same line
 PATIENCE = 4  # candidates drawn for each car wanted, before a class is given up
-READ_BACK = 1e-5  # relative: the physics calculates in single precision
 
 OOD_SHARE = 0.2
 TREES = 300
@@ -132,7 +132,7 @@ def draw_car(class_name: str, given: dict[str, Any], draw: int) -> Car:
 # Judging
 
 
-def judge(laps: Laps, estimate: float) -> str | None:
+def fault_of(laps: Laps, estimate: float) -> str | None:
     """Say what is wrong with the AI's race, if anything is."""
     if len(laps.times) < LAPS:
         return "not finished"
@@ -140,7 +140,7 @@ def judge(laps: Laps, estimate: float) -> str | None:
         if seconds > 0.0:
             return what
     ratio = laps.times[-1] / estimate
-    return "weak" if ratio > SLOWEST else "too quick" if ratio < QUICKEST else None
+    return "weak" if ratio > WEAK else "too quick" if ratio < TOO_QUICK else None
 
 
 def check_figures(simulator: Simulator, car: Car) -> None:
@@ -148,12 +148,12 @@ def check_figures(simulator: Simulator, car: Car) -> None:
     for physics in PHYSICS:
         for tyre in (HARDEST, SOFTEST):
             held = simulator.load(0, describe(car, tyre, physics))
-            for name, value in expected_figures(car, tyre, physics).items():
-                if abs(held[name] - value) > READ_BACK * max(abs(value), 1.0):
-                    raise RunFailure(f"{car.name}: the physics holds {name} = {held[name]:g} instead of {value:g}")
+            if wrong := differing_figures(held, expected_figures(car, tyre, physics)):
+                name, (there, wanted) = wrong.popitem()
+                raise RunFailure(f"{car.name}: the physics holds {name} = {there} instead of {wanted}")
 
 
-class Judge:
+class TrialDriver:
     """TORCS's AI on all tracks, and the lap that a point mass would drive on its line."""
 
     def __init__(self, torcs: Installation, pilot: Car) -> None:
@@ -181,7 +181,7 @@ class Judge:
                 laps = race_reference(self._torcs, TRACKS[name], describe(car, tyre, physics))
             except WorkerLost:
                 return f"crash on {name}", {}
-            fault = judge(laps, estimate_lap(self._lines[name], car, COMPOUNDS[tyre]))
+            fault = fault_of(laps, estimate_lap(self._lines[name], car, COMPOUNDS[tyre]))
             if fault:
                 return f"{fault} on {name}", {}
             if (name, physics) == ("forza", "standard"):
@@ -198,7 +198,7 @@ def make_cars(torcs: Installation, console: Console) -> list[Car]:
     classes = read_classes()
     # The slowest of the first candidates shows the line: its trace is the finest.
     pilot = min((draw_car(name, given, 1) for name, given in classes.items()), key=lambda car: car.power / car.mass)
-    judge = Judge(torcs, pilot)
+    driver = TrialDriver(torcs, pilot)
     cars: list[Car] = []
     table = Table("class", "cars", "rejected", f"forza, {HARDEST} [s]", f"forza, {SOFTEST} [s]")
     parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -211,7 +211,7 @@ def make_cars(torcs: Installation, console: Console) -> list[Car]:
             for draw in range(1, PATIENCE * given["count"] + 1):
                 tyre = [*COMPOUNDS][(len(cars) + len(kept)) % len(COMPOUNDS)]  # dealt round
                 car = dataclasses.replace(draw_car(name, given, draw), test_tyre=tyre)
-                fault, times = judge.find_fault(car)
+                fault, times = driver.find_fault(car)
                 if fault:
                     faults[fault] += 1
                     continue
@@ -226,7 +226,7 @@ def make_cars(torcs: Installation, console: Console) -> list[Car]:
             told = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
             both = [[lap[tyre] for lap in laps] for tyre in (HARDEST, SOFTEST)]
             table.add_row(name, str(len(kept)), told, *(f"{min(times):.0f}–{max(times):.0f}" for times in both))
-    judge.close()
+    driver.close()
     console.print(table)
     return cars
 
@@ -265,9 +265,10 @@ def main(arguments: Sequence[str]) -> int:
     console = Console()
     try:
         if arguments:
-            from sparc.envs.racing.catalogue_figure import draw_figure
+            from sparc.envs.racing.catalogue_figure import draw_figure, outlier_table
 
             draw_figure(Path(arguments[0]))
+            print(outlier_table())
         else:
             write(split(make_cars(find_torcs(), console)), CATALOGUE)
     except SparcError as error:

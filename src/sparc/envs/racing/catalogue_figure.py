@@ -1,4 +1,4 @@
-"""The figure of the catalogue: where the cars lie, and why the outliers are outliers."""
+"""The figure and the table of the catalogue: where the cars lie, and why the outliers are outliers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sparc.envs.racing.cars import Car, read_catalogue
+from sparc.envs.racing.cars import FEATURES, LIMITS, Car, read_catalogue
 from sparc.envs.racing.catalogue import RPM
 from sparc.figures import GREY, RESOLUTIONS, new_figure, with_looks, write
 
@@ -19,6 +19,8 @@ LOOKS: dict[str, dict[str, Any]] = {  # Okabe and Ito's blue and vermilion
     "ind": {"color": "#0072B2", "marker": "o"},
     "ood": {"color": "#D55E00", "marker": "^"},
 }
+STRANGEST = 2  # figures of a class that the table names
+COMMON = (5, 95)  # per cent: between these lie the figures of nine in ten cars
 LABEL = (0.15, 0.034)  # room that a class's name takes, as shares of a panel
 
 
@@ -46,6 +48,27 @@ def draw_figure(file: Path) -> None:
     _draw_scores(third, cars)
     figure.legend(*first.get_legend_handles_labels(), loc="outside upper center", ncols=2)
     write(figure, file, RESOLUTIONS, {"Software": None})
+
+
+def outlier_table() -> str:
+    """Give Markdown: the outliers of every class, and the figures of their median car that are farthest out."""
+    figures = [(name, unit) for name, unit in FEATURES if name in LIMITS]
+    inside = [car for car in read_catalogue() if car.region == "ind"]
+    outliers = _by_class([car for car in read_catalogue() if car.region == "ood"])
+    lines = ["| class | OOD | electric | farthest out |", "|---|---|---|---|"]
+    for class_name, cars in sorted(outliers.items(), key=lambda item: -len(item[1])):
+        places: dict[str, float] = {}
+        for name, unit in figures:
+            low, high = np.percentile([getattr(car, name) for car in inside], COMMON)
+            median = float(np.median([getattr(car, name) for car in cars]))
+            value = f"{median:,.0f}" if median >= 100 else f"{median:.2f}"
+            told = f"{name} {value}{'' if unit == '1' else f' {unit}'}"
+            places[told] = float((median - (low + high) / 2) / ((high - low) / 2))
+        strangest = sorted(places.items(), key=lambda item: -abs(item[1]))[:STRANGEST]
+        far = ", ".join(f"{told} ({place:+.1f})".replace("-", "−") for told, place in strangest)
+        electric = sum(car.source == "electric" for car in cars)
+        lines.append(f"| {class_name} | {len(cars)} | {electric} | {far} |")
+    return "\n".join(lines)
 
 
 def _draw_plane(panel: Axes, cars: Sequence[Car], x: Axis, y: Axis) -> None:

@@ -9,17 +9,15 @@ What the car weighs, what its engine gives and how its tyres grip must be felt i
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sparc.envs.contextual import Array, Flags
 from sparc.envs.racing.simulator import COLUMN, TRACK_COLUMNS
-
-Array = NDArray[np.float64]
 
 SPACING = 2.0  # m between the points of the centre line
 SMOOTHED = 10.0  # m over which curvature is averaged: TORCS's segments change it in jumps
 POINTS = 20  # ahead
 HORIZON = 6.0  # s ahead, at the current speed
-SLOWEST = 10.0  # m/s: below it the car looks as far ahead as at this speed
+LOOKING_SPEED = 10.0  # m/s: below it the car looks as far ahead as at this speed
 CLIP = 5.0  # of every scaled number
 
 # Feature, unit, and the number it is divided by.
@@ -43,13 +41,14 @@ HEADING_SCALE, WIDTH_SCALE, BEND_SCALE, AHEAD_SCALE = 0.2, 10.0, 0.01, 0.2  # ra
 OBSERVATION_SIZE = len(FELT) + 5 + 3 + 12 + 2 + 4 * POINTS
 OFF_COURSE = 3  # wheels out
 
-# Per step, times REWARD_SCALE; after what the paper's group is known to use, but milder where that hid the rest
+# After what the paper's group is known to use, but milder where that hid the rest. Per step, times REWARD_SCALE:
 REWARD_SCALE = 0.05
 # Not its square: the slow bends, where most laps are spoiled, would cost too little, a slide at full speed everything.
 OFF_PENALTY = 2.5  # m per second off course and km/h
 WALL_PENALTY = 2.5  # m per second in contact with a wall and km/h
 SLIP_PENALTY = 0.25  # per tyre, of its slip ratio times its slip angle
-FAILURE_PENALTY = 20.0  # once, when a race has to be given up
+# Once, as it is:
+FAILURE_PENALTY = 20.0  # when a race has to be given up
 
 
 class Course:
@@ -102,7 +101,7 @@ def observe(states: Array, last_actions: Array, course: Course) -> Array:
     half_width, offset = states[:, COLUMN["half_width"]], states[:, COLUMN["offset"]]
     error = states[:, COLUMN["yaw"]] - states[:, COLUMN["track_heading"]]
     distance, yaw = states[:, COLUMN["distance"]], states[:, COLUMN["yaw"]]
-    reach = np.maximum(states[:, COLUMN["vx"]], SLOWEST)
+    reach = np.maximum(states[:, COLUMN["vx"]], LOOKING_SPEED)
     times = np.linspace(0.0, HORIZON, POINTS + 1)
     line = course.at(distance[:, None] + reach[:, None] * times)  # (N, POINTS + 1, 4); the first is beside the car
     out[:, at] = offset / half_width
@@ -134,7 +133,7 @@ def observe(states: Array, last_actions: Array, course: Course) -> Array:
     return np.clip(out, -CLIP, CLIP, out=out)
 
 
-def reward_of(states: Array, progress: Array, failed: NDArray[np.bool_]) -> Array:
+def reward_of(states: Array, progress: Array, failed: Flags) -> Array:
     """Give what the last step was worth, (N,): metres made, less what cost grip, road or walls."""
     speed = 3.6 * np.hypot(states[:, COLUMN["vx"]], states[:, COLUMN["vy"]])
     off, wall = states[:, COLUMN["off_time"]], states[:, COLUMN["wall_time"]]

@@ -7,8 +7,10 @@ downforce, the brakes' balance from the weight's. So two cars differ in nothing 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from functools import lru_cache
+from html import escape, unescape
 from typing import TYPE_CHECKING
 
 from sparc.envs.racing.tyres import friction
@@ -40,6 +42,9 @@ SPREAD = {1: 1.0, 2: 1.9, 3: 2.4, 4: 2.9, 5: 3.5, 6: 4.0, 7: 4.3, 8: 4.6}  # fir
 # With this ratio, undone in the gears, the road's reaction does not pass the central differential. TORCS would count
 # it twice there and lose half of the power of a car with four driven wheels.
 CENTRAL_RATIO = 1000.0
+DIFFERENTIAL_INERTIA, SLIP_BIAS, LOCKING = 4e-5, 0.1, 2.5  # m², of the car's mass; share; N·m per kg
+MOST_REVS, TICKOVER = 1.1, 0.12  # of the rev limit
+ENGINE_INERTIA, ENGINE_BRAKE = 3e-4, 0.06  # s², of the torque; TORCS's own measure
 
 # Springs, brakes and body.
 SINK = 0.40  # of the ride height: how far springs give under the weight and the downforce at top speed
@@ -47,6 +52,8 @@ INERTIA = 0.75  # of a uniform body's length: how far its mass is spread out
 BRAKE_PRESSURE = 1e7  # Pa
 DISC_RADIUS, PAD_FRICTION = 0.6, 0.3  # of the wheel's radius
 FRONT_BRAKE_MORE = 0.07  # the front brakes' share beyond that of the load while braking: whoever locks, locks in front
+AXLE_INERTIA, BRAKE_INERTIA = 0.0025, 0.005  # m², of the wheel's mass
+FAST_DAMPING = 0.6  # of the damping, beyond the speed at which TORCS's dampers give way
 STEERING_SPEED = 5.0  # rad/s
 SHIFT_TIME = 0.15  # s
 
@@ -119,14 +126,23 @@ def describe(car: Car, tyre: str, physics: str = "standard") -> str:
     """Give a car on its tyres in TORCS's XML."""
     if physics not in PHYSICS:
         raise UserError(f"no physics '{physics}'.{nearest(physics, PHYSICS)} Choose one of {', '.join(PHYSICS)}")
-    return _describe(car, friction(tyre), PHYSICS[physics])
+    friction(tyre)  # an unknown compound is said here
+    return _describe(car, tyre, PHYSICS[physics])
 
 
 @lru_cache(maxsize=1024)
-def _describe(car: Car, tyre: float, physics: Physics) -> str:
-    parts = [_body(car), *_axles(car, car.grip * tyre, physics), _engine(car, physics), *_transmission(car)]
-    parts += [_driver(car, car.grip * tyre, physics)]
-    return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', '<params name="car">', *parts, "</params>", ""])
+def _describe(car: Car, tyre: str, physics: Physics) -> str:
+    grip = car.grip * friction(tyre)
+    parts = [_body(car), *_axles(car, grip, physics), _engine(car, physics), *_transmission(car)]
+    parts += [_driver(car, grip, physics)]
+    name = escape(f"{car.name} {tyre}")  # TORCS does not look at it; errors tell it
+    return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', f'<params name="{name}">', *parts, "</params>", ""])
+
+
+def name_in(xml: str) -> str:
+    """Give the name of the car that a description is of."""
+    found = re.search(r'<params[^>]*? name="([^"]*)"', xml)
+    return unescape(found[1]) if found else "this car"
 
 
 def _section(name: str, numbers: Numbers, *inner: str, **texts: str) -> str:
@@ -159,65 +175,108 @@ def front_downforce(car: Car, physics: Physics) -> float:
     return car.downforce * min(max(car.front_weight + physics.front_lift, 0.1), 0.9)
 
 
+@dataclass(frozen=True)
+class End:
+    """The front or the rear of a car: what it carries, and what holds it up."""
+
+    x: float  # m, from the middle of the wheelbase
+    load: float  # kg, on each wheel
+    downforce: float  # N per (m/s)²
+    spring: float  # N/m
+    damper: float  # N·s/m
+    bar: float  # N/m
+    stiffness: float  # of the tyres
+
+
+def ends_of(car: Car, physics: Physics) -> tuple[End, End]:
+    """Give the two ends of a car, its front first."""
+    lift = front_downforce(car, physics)
+
+    def end(x: float, share: float, downforce: float, bar: float, stiffness: float) -> End:
+        load = (car.mass - FUEL) * share / 2
+        spring = (load * GRAVITY + downforce * top_speed(car) ** 2 / 2) / (SINK * car.ride_height) * physics.spring
+        damper = 2 * physics.damping * math.sqrt(spring * load)
+        return End(x, load, downforce, spring, damper, bar * spring, stiffness)
+
+    return (
+        end(car.wheelbase / 2, car.front_weight, lift, physics.front_bar, physics.front_stiffness),
+        end(-car.wheelbase / 2, 1 - car.front_weight, car.downforce - lift, physics.rear_bar, physics.rear_stiffness),
+    )
+
+
+def tyre_width(car: Car) -> float:
+    """Give the width of a tyre, m."""
+    return 0.55 * car.wheel_radius
+
+
+def track_width(car: Car) -> float:
+    """Give the distance between the middles of the tyres, m."""
+    return car.width - tyre_width(car)
+
+
+def wheel_mass(car: Car) -> float:
+    """Give the mass of a wheel, kg."""
+    return 4.0 + 0.008 * car.mass
+
+
+def wheel_inertia(car: Car) -> float:
+    """Give the moment of inertia of a wheel, kg·m²."""
+    return 0.7 * wheel_mass(car) * car.wheel_radius**2
+
+
+def operating_load(end: End) -> float:
+    """Give the load at which a tyre has its friction, N."""
+    return 1.2 * end.load * GRAVITY
+
+
+def spring_travel(car: Car, end: End) -> float:
+    """Give how far a wheel moves, m."""
+    return car.ride_height + operating_load(end) / end.spring
+
+
 def _axles(car: Car, grip: float, physics: Physics) -> list[str]:
     parts = []
-    mass, track = car.mass - FUEL, car.width - 0.55 * car.wheel_radius  # between the middles of the tyres
-    tyre_width, wheel_mass = 0.55 * car.wheel_radius, 4.0 + 0.008 * car.mass
-    lift = front_downforce(car, physics)
-    ends = {
-        "Front": (car.wheelbase / 2, car.front_weight, lift, physics.front_bar, physics.front_stiffness),
-        "Rear": (
-            -car.wheelbase / 2,
-            1 - car.front_weight,
-            car.downforce - lift,
-            physics.rear_bar,
-            physics.rear_stiffness,
-        ),
-    }
     square_metre = LIFT_TO_DRAG * WING_AIR * math.sin(WING_ANGLE)  # of a wing: its downforce
     disc = DISC_RADIUS * car.wheel_radius
     brake = {
         "disk diameter": 2 * disc,
         "piston area": car.brake_force * car.wheel_radius / (2 * disc * PAD_FRICTION * BRAKE_PRESSURE),
         "mu": PAD_FRICTION,
-        "inertia": 0.005 * wheel_mass,
+        "inertia": BRAKE_INERTIA * wheel_mass(car),
     }
-    for end, (x, share, downforce, bar, stiffness) in ends.items():
-        load = mass * share / 2  # kg, on each wheel
-        spring = (load * GRAVITY + downforce * top_speed(car) ** 2 / 2) / (SINK * car.ride_height) * physics.spring
-        damper = 2 * physics.damping * math.sqrt(spring * load)
-        wing = {"area": downforce / square_metre, "angle": WING_ANGLE, "xpos": x, "zpos": 0.0}
+    for name, end in zip(("Front", "Rear"), ends_of(car, physics), strict=True):
+        wing = {"area": end.downforce / square_metre, "angle": WING_ANGLE, "xpos": end.x, "zpos": 0.0}
         roll = physics.roll_height * car.centre_height
-        axle = {"xpos": x, "inertia": 0.0025 * wheel_mass, "roll center height": roll}
-        parts += [_section(f"{end} Wing", wing), _section(f"{end} Axle", axle)]
-        parts.append(_section(f"{end} Anti-Roll Bar", {"spring": bar * spring}))
+        axle = {"xpos": end.x, "inertia": AXLE_INERTIA * wheel_mass(car), "roll center height": roll}
+        parts += [_section(f"{name} Wing", wing), _section(f"{name} Axle", axle)]
+        parts.append(_section(f"{name} Anti-Roll Bar", {"spring": end.bar}))
         wheel = {
-            "rim diameter": 2 * car.wheel_radius - tyre_width,
-            "tire width": tyre_width,
+            "rim diameter": 2 * car.wheel_radius - tyre_width(car),
+            "tire width": tyre_width(car),
             "tire height-width ratio": 0.5,
-            "inertia": 0.7 * wheel_mass * car.wheel_radius**2,
-            "mass": wheel_mass,
+            "inertia": wheel_inertia(car),
+            "mass": wheel_mass(car),
             "ride height": car.ride_height,
             "mu": grip,
-            "stiffness": stiffness,
+            "stiffness": end.stiffness,
             "dynamic friction": physics.sliding,
             "elasticity factor": physics.slip_shape,
             "load factor max": physics.light_load,
             "load factor min": physics.heavy_load,
-            "operating load": 1.2 * load * GRAVITY,
+            "operating load": operating_load(end),
         }
         suspension = {
-            "spring": spring,
-            "suspension course": car.ride_height + 1.2 * load * GRAVITY / spring,
-            "slow bump": damper,
-            "slow rebound": damper,
-            "fast bump": 0.6 * damper,
-            "fast rebound": 0.6 * damper,
+            "spring": end.spring,
+            "suspension course": spring_travel(car, end),
+            "slow bump": end.damper,
+            "slow rebound": end.damper,
+            "fast bump": FAST_DAMPING * end.damper,
+            "fast rebound": FAST_DAMPING * end.damper,
         }
-        for side, y in (("Right", -track / 2), ("Left", track / 2)):
-            parts.append(_section(f"{end} {side} Wheel", {"ypos": y, **wheel}))
-            parts.append(_section(f"{end} {side} Suspension", suspension))
-            parts.append(_section(f"{end} {side} Brake", brake))
+        for side, y in (("Right", -track_width(car) / 2), ("Left", track_width(car) / 2)):
+            parts.append(_section(f"{name} {side} Wheel", {"ypos": y, **wheel}))
+            parts.append(_section(f"{name} {side} Suspension", suspension))
+            parts.append(_section(f"{name} {side} Brake", brake))
     system = {"front-rear brake repartition": front_brake(car, grip), "max pressure": BRAKE_PRESSURE}
     steer = {"steer lock": car.steering_lock, "max steer speed": STEERING_SPEED}
     return [*parts, _section("Brake System", system), _section("Steer", steer)]
@@ -256,10 +315,10 @@ def _transmission(car: Car) -> list[str]:
     for where in ("Front", "Rear", "Central"):  # all three, so that every drive train can move
         numbers = {
             "ratio": CENTRAL_RATIO if where == "Central" else 1.0,
-            "inertia": 0.0 if where == "Central" else 4e-5 * car.mass,
-            "max slip bias": 0.1,
-            "locking input torque": 2.5 * car.mass,
-            "locking brake input torque": 2.5 * car.mass,
+            "inertia": 0.0 if where == "Central" else DIFFERENTIAL_INERTIA * car.mass,
+            "max slip bias": SLIP_BIAS,
+            "locking input torque": LOCKING * car.mass,
+            "locking brake input torque": LOCKING * car.mass,
         }
         kind = "LIMITED SLIP" if where == "Rear" else "FREE"
         parts.append(_section(f"{where} Differential", numbers, type=kind))
@@ -269,11 +328,11 @@ def _transmission(car: Car) -> list[str]:
 def _engine(car: Car, physics: Physics) -> str:
     numbers = {
         "revs limiter": car.rev_limit,
-        "revs maxi": 1.1 * car.rev_limit,
-        "tickover": 0.12 * car.rev_limit,
-        "inertia": 3e-4 * car.torque,
+        "revs maxi": MOST_REVS * car.rev_limit,
+        "tickover": TICKOVER * car.rev_limit,
+        "inertia": ENGINE_INERTIA * car.torque,
         "fuel cons factor": 1.0,
-        "brake coefficient": 0.06,
+        "brake coefficient": ENGINE_BRAKE,
     }
     curve = enumerate(torque_curve(car, physics), 1)
     points = [_section(str(number), {"rpm": revs, "Tq": torque}) for number, (revs, torque) in curve]
@@ -308,47 +367,6 @@ def torque_curve(car: Car, physics: Physics) -> list[tuple[float, float]]:
         points = [(0.0, physics.low_torque * car.torque), (0.3 * peak, middle * car.torque), (0.6 * peak, car.torque)]
     at_limit = physics.top_power * car.power / car.rev_limit
     return [*points, (peak, at_peak), (car.rev_limit, at_limit), (beyond, 0.4 * at_peak)]
-
-
-def expected_figures(car: Car, tyre: str, physics: str = "standard") -> Numbers:
-    """Give what the physics must hold of a car once it is loaded, by the names of simulator.FIGURES."""
-    version, grip = PHYSICS[physics], car.grip * friction(tyre)
-    front = front_downforce(car, version) / LIFT_TO_DRAG / math.sin(WING_ANGLE)
-    wings = car.downforce / LIFT_TO_DRAG / math.sin(WING_ANGLE)
-    brake, share, ratios = car.brake_force * car.wheel_radius, front_brake(car, grip), gear_ratios(car)
-    return {
-        "mass": car.mass - FUEL,
-        "length": car.length,
-        "width": car.width,
-        "height": car.height,
-        "wheelbase": car.wheelbase,
-        "front_weight": car.front_weight,
-        "centre_height": car.centre_height - car.ride_height,
-        "front_radius": car.wheel_radius,
-        "rear_radius": car.wheel_radius,
-        "front_grip": grip,
-        "rear_grip": grip,
-        "power": car.power,
-        "torque": car.torque,
-        "rev_limit": car.rev_limit,
-        "drive": float(list(TORCS_DRIVE).index(car.drive)),
-        "gears": float(car.gears),
-        "first_gear": ratios[0],
-        "top_gear": ratios[-1],
-        "drag": HALF_AIR * car.drag_area - car.downforce / LIFT_TO_DRAG,
-        "front_lift": 0.0,
-        "rear_lift": 0.0,
-        "front_wing": front,
-        "front_wing_angle": WING_ANGLE,
-        "rear_wing": wings - front,
-        "rear_wing_angle": WING_ANGLE,
-        "front_brake": brake * share,
-        "rear_brake": brake * (1.0 - share),
-        "steer_lock": car.steering_lock,
-        "fuel": FUEL,
-        "slip_stiffness": version.front_stiffness,
-        "load_sensitivity": version.heavy_load,
-    }
 
 
 def _driver(car: Car, grip: float, physics: Physics) -> str:

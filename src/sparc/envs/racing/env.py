@@ -6,7 +6,7 @@ Two actions in [-1, 1], ten times a second: steering (left is positive) and peda
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sparc.envs.contextual import Array, ContextualEnv, Flags, NativeVectorEnv, ProgressCall, State, check_state
 from sparc.envs.racing.course import CLIP, OBSERVATION_SIZE, OFF_COURSE, Course, observe, reward_of
 from sparc.envs.racing.field import Field
-from sparc.envs.racing.reference import find_references
+from sparc.envs.racing.reference import Reference, find_references
 from sparc.envs.racing.simulator import COLUMN, CONTROL_STEP
 from sparc.envs.racing.tasks import NOT_COMPLETED, PHYSICS, Task
 from sparc.envs.racing.tracks import Track
@@ -64,7 +64,7 @@ class RaceVectorEnv(NativeVectorEnv):
     ) -> None:
         self._task, self._physics = task, _one_of("physics", physics, PHYSICS)
         self._lap = _one_of("setting", setting, SETTINGS) == "lap"
-        self._race = np.array([PHYSICS.index(physics), self._lap])  # what a saved state must agree with
+        self._made_with = np.array([PHYSICS.index(physics), self._lap])  # what a saved state must agree with
         super().__init__(num_envs, task.space, Spaces(), None if self._lap else max_episode_steps, change_probability)
         self._track = track
         self._field = Field(track, num_envs, threads)
@@ -94,14 +94,14 @@ class RaceVectorEnv(NativeVectorEnv):
 
     def get_state(self) -> State:
         """Return everything needed to go on bit for bit, the cars' snapshots included."""
-        return super().get_state() | {"race": self._race.copy(), "cars": self._field.snapshots()}
+        return super().get_state() | {"race": self._made_with.copy(), "cars": self._field.snapshots()}
 
     def set_state(self, state: State) -> None:
         """Go on exactly where get_state was called, here or in another process."""
         rest = dict(state)
         own = {name: rest.pop(name, np.zeros(0)) for name in ("race", "cars")}
-        check_state(own, {"race": self._race.shape, "cars": (self.num_envs, self._field.snapshot_size)})
-        if (own["race"] != self._race).any():
+        check_state(own, {"race": self._made_with.shape, "cars": (self.num_envs, self._field.snapshot_size)})
+        if (own["race"] != self._made_with).any():
             raise UserError(
                 f"the saved environment state is not of physics='{self._physics}', setting='{SETTINGS[self._lap]}'; "
                 "make the environment with the options it was saved with"
@@ -179,10 +179,11 @@ class RaceVectorEnv(NativeVectorEnv):
         }
 
     def most_steps(self, row: int) -> int | None:
-        """Give the number of steps after which a row's flying lap is over at the latest; None in races."""
-        if not self._lap:
+        """Give after how many steps a row's flying lap is over at the latest; None in races, and before the reset."""
+        if not np.isfinite(self._limits[row]):
             return None
-        return math.ceil((self._run_up / RUN_UP_SLOWEST + self._limits[row]) / CONTROL_STEP)
+        # the step in which either time runs out counts as well
+        return math.ceil((self._run_up / RUN_UP_SLOWEST + self._limits[row]) / CONTROL_STEP) + 2
 
     def labels(self) -> list[str]:
         """Name the car of every row."""
@@ -235,6 +236,12 @@ def reference_times(
     return times
 
 
+def weak_laps(task: Task, contexts: Array, laps: Sequence[Reference]) -> list[tuple[str, Reference]]:
+    """Choose the AI's laps that left the course, touched a wall or did damage, by the names of the cars."""
+    found = [(task.label(context), lap) for context, lap in zip(contexts, laps, strict=True) if np.isfinite(lap.time)]
+    return [(name, lap) for name, lap in found if lap.off or lap.wall or lap.damage]
+
+
 def score(measures: Mapping[str, Array]) -> list[float]:
     """Give what checkpoints are chosen by: the share of clean laps, and how fast the laps are (more is better)."""
     return [float(measures["clean"].mean()), -float(measures["ratio"].mean())]
@@ -264,16 +271,17 @@ class RaceEnv(Spaces):
         self,
         track: Track,
         task: Task,
+        setting: str = "race",
+        physics: str = "standard",
         render_mode: str | None = None,
         width: int = 640,
         height: int = 480,
-        **options: Any,
     ) -> None:
         super().__init__()
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise UserError(f"a race can be rendered as rgb_array, not as '{render_mode}'")
         self.render_mode, self._size = render_mode, (width, height)
-        self._one = RaceVectorEnv(track, task, 1, **options)
+        self._one = RaceVectorEnv(track, task, 1, setting=setting, physics=physics)
         self.context: Array = task.space.centre
         self._trail: list[Array] = []  # x, y, speed: where it has been, for the picture
 
@@ -293,7 +301,7 @@ class RaceEnv(Spaces):
 
     @property
     def most_steps(self) -> int | None:
-        """After how many steps a flying lap in this car is over at the latest; None in races."""
+        """After how many steps a flying lap in this car is over at the latest; None in races, and before the reset."""
         return self._one.most_steps(0)
 
     def measures(self) -> dict[str, float]:
@@ -322,6 +330,16 @@ class RaceEnv(Spaces):
         self._one.close()
 
 
-def make_race(track: Track, task: Task, change_probability: float = 0.0, **options: Any) -> ContextualEnv:
+def make_race(
+    track: Track,
+    task: Task,
+    change_probability: float = 0.0,
+    setting: str = "race",
+    physics: str = "standard",
+    render_mode: str | None = None,
+    width: int = 640,
+    height: int = 480,
+) -> ContextualEnv:
     """Make one car in a context."""
-    return ContextualEnv(RaceEnv(track, task, **options), task.space, RaceEnv.set_car, change_probability)
+    env = RaceEnv(track, task, setting, physics, render_mode, width, height)
+    return ContextualEnv(env, task.space, RaceEnv.set_car, change_probability)

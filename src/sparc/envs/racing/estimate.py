@@ -8,13 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sparc.envs.contextual import Array
 from sparc.envs.racing.cars import FRONT_DRIVE, Car
 from sparc.envs.racing.description import GRAVITY, HALF_AIR, ROLLING, top_speed
 from sparc.envs.racing.simulator import TRACE, TRACK_COLUMNS
-
-Array = NDArray[np.float64]
 
 STEP = 4.0  # m
 SMOOTHING = 6.0  # m: the line is known in steps of about three

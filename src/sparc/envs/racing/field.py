@@ -8,13 +8,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from sparc.envs.contextual import Array, Flags
 from sparc.envs.racing.course import SPACING, Course
-from sparc.envs.racing.install import find_torcs
+from sparc.envs.racing.installation import find_torcs
 from sparc.envs.racing.simulator import STATE, Simulator
 from sparc.envs.racing.tracks import Track
-
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 class Field:

@@ -1,4 +1,4 @@
-"""Set TORCS up: find its packages, fetch its headers, build the worker on this machine, check it against the game.
+"""Set TORCS up: install its packages, fetch its headers, build the worker on this machine, check it against the game.
 
 Run by `make torcs` as `python -m sparc.envs.racing.install`. TORCS is licensed under the GPL: it is linked here, on the
 user's machine, and nothing of it is shipped with this package.
@@ -6,92 +6,34 @@ user's machine, and nothing of it is shipped with this package.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+from sparc.envs.racing.installation import (
+    DRIVER,
+    LINKED,
+    OTHER_VERSION,
+    SOURCE,
+    VERSION,
+    Installation,
+    cache_folder,
+    find_libraries,
+    find_torcs,
+    fingerprint,
+    package_version,
+    worker_file,
+)
 from sparc.errors import SparcError, UserError
 
-VERSION = "1.3.7"
 PACKAGES = ("torcs", "torcs-data", "g++", "xz-utils")
-DATA = Path("/usr/share/games/torcs")
-LIBRARIES = Path("/usr/lib")
-SOURCE = Path(__file__).with_name("worker.cpp")
 HEADERS = ("interfaces", "libs/tgf", "libs/robottools", "libs/portability", "linux", "modules/simu/simuv2",
            "modules/simu/simuv2/SOLID-2.0/include", "modules/simu/simuv2/SOLID-2.0/include/SOLID")  # fmt: skip
-LINKED = ("modules/simu/simuv2.so", "modules/track/track.so", "lib/librobottools.so", "lib/libtgf.so", "lib/libtxml.so")
-REMEDY = "run `make torcs`"
-CHECK = ("inferno", 3, "car1-trb1", "road", "g-track-1", 3)  # driver, number, its car, track's category, track, laps
-
-
-@dataclass(frozen=True)
-class Installation:
-    """Where TORCS and our worker are."""
-
-    libraries: Path
-    data: Path
-    worker: Path
-    version: str  # of the package, and of our worker: what laps depend on
-
-
-def cache_folder() -> Path:
-    """Give the folder for what is built or computed on this machine."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sparc-rl" / "torcs"
-
-
-def package_version() -> str | None:
-    """Give the version of the installed Debian package; None without it."""
-    try:
-        run = subprocess.run(["dpkg-query", "-W", "-f=${Version}", "torcs"], capture_output=True, text=True)
-    except OSError:
-        return None
-    return run.stdout if run.returncode == 0 and run.stdout else None
-
-
-def find_libraries() -> Path:
-    """Find the folder of TORCS's libraries."""
-    folders = sorted(LIBRARIES.glob("*/torcs"), key=lambda folder: not (folder / LINKED[0]).is_file())
-    if not folders:
-        raise UserError(f"TORCS's libraries are not where Debian puts them: {REMEDY}")
-    check_whole([folders[0] / name for name in (*LINKED, f"drivers/{CHECK[0]}/{CHECK[0]}.so")], "torcs")
-    return folders[0]
-
-
-def check_whole(files: Iterable[Path], package: str) -> None:
-    """Raise a UserError where a file of a package is missing."""
-    for file in files:
-        if not file.is_file():
-            raise UserError(f"TORCS is not whole, {file} is missing: apt-get install --reinstall {package}")
-
-
-def fingerprint(version: str, libraries: Path) -> str:
-    """Tell one build from another: our source, and the libraries it was linked with."""
-    digest = hashlib.sha256(version.encode())
-    for file in (SOURCE, *(libraries / name for name in LINKED)):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def find_torcs() -> Installation:
-    """Give the installation, or say in one line what is missing and what to run."""
-    version = package_version()
-    if version is None or not DATA.is_dir():
-        raise UserError(f"racing needs TORCS {VERSION} and it is not installed: {REMEDY} (Debian, as root)")
-    if not version.startswith(VERSION):
-        raise UserError(f"racing needs TORCS {VERSION}, and this machine has {version}")
-    libraries = find_libraries()
-    built = fingerprint(version, libraries)
-    worker = cache_folder() / f"worker-{built}"
-    if not worker.is_file():
-        raise UserError(f"TORCS {version} is there, but the worker for it is not built: {REMEDY}")
-    return Installation(libraries, DATA, worker, f"{version} {built}")
+CHECK = (DRIVER, 3, "car1-trb1", "road", "g-track-1", 3)  # driver, number, its car, track's category, track, laps
 
 
 # Setting it up
@@ -165,15 +107,21 @@ def build(version: str, libraries: Path, worker: Path) -> None:
     if not headers.is_dir():
         with tempfile.TemporaryDirectory(prefix=".headers-", dir=_made(cache_folder())) as name:
             fetch_headers(version, Path(name))
-            (Path(name) / "headers").replace(headers)
+            try:
+                (Path(name) / "headers").rename(headers)
+            except OSError:
+                if not headers.is_dir():  # else another build was quicker: they are the same
+                    raise
     includes = [f"-I{headers / 'src' / part}" for part in (*HEADERS, "include")] + [f"-I{headers}/plib/usr/include"]
     links = [str(libraries / part) for part in LINKED[:2]]
     links += [f"-L{libraries}/lib", "-lrobottools", "-ltgf", "-ltxml", f"-Wl,-rpath,{libraries}/lib"]
     links += ["-l:libplibsg.so.1", "-ldl", "-lm"]
-    beside = worker.with_name(f".{worker.name}")
     print("Building the worker", flush=True)
-    _run(["g++", "-O2", "-std=c++17", "-o", str(beside), str(SOURCE), *includes, *links], "building the worker")
-    beside.replace(worker)
+    with tempfile.TemporaryDirectory(prefix=".worker-", dir=_made(cache_folder())) as name:
+        made = Path(name) / worker.name
+        command = ["g++", "-O2", "-std=c++17", "-o", str(made), str(SOURCE / "main.cpp"), *includes, *links]
+        _run(command, "building the worker")
+        made.replace(worker)
 
 
 def _made(folder: Path) -> Path:
@@ -272,9 +220,9 @@ def main() -> int:
         install_packages()
         version = package_version()
         if version is None or not version.startswith(VERSION):
-            raise UserError(f"racing needs TORCS {VERSION}; apt gives {version or 'none'}")
+            raise UserError(f"racing needs TORCS {VERSION}; apt gives {version or 'none'}: {OTHER_VERSION}")
         libraries = find_libraries()
-        worker = cache_folder() / f"worker-{fingerprint(version, libraries)}"
+        worker = worker_file(fingerprint(version, libraries))
         if not worker.is_file():
             build(version, libraries, worker)
         torcs = find_torcs()

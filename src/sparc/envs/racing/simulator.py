@@ -1,7 +1,8 @@
 """The TORCS worker process from Python: N cars on one track, stepped together, restarted where it crashes.
 
-The worker (worker.cpp) is a program of its own. It is told what to do through a pipe and shares one file of arrays with
-us, in which it leaves, after each step, a snapshot of every car that fits into any other worker with the same track.
+The worker (its source is the folder of that name) is a program of its own. It is told what to do through a pipe and
+shares one file of arrays with us, in which it leaves, after each step, a snapshot of every car that fits into any other
+worker with the same track.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc.envs.racing.install import Installation
+from sparc.envs.racing.description import name_in
+from sparc.envs.racing.installation import Installation
 from sparc.errors import RunFailure, UserError
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Figures = dict[str, list[float]]  # what the physics holds of a car, as readback.expected_figures lists it
 
-PROTOCOL = 1
 CONTROL_STEP = 0.1  # s
 PATIENCE = 60.0  # s: a worker that does not answer for so long hangs; it ends endless loops itself, much sooner
 MOST_RESTARTS = 3  # in one step, besides two for every car
@@ -41,9 +44,9 @@ def _per_wheel(name: str) -> list[str]:
     return [f"{name}_{wheel}" for wheel in WHEELS]
 
 
-# The columns of a row of state, as worker.cpp writes them: SI units, the car's frame (x ahead, y to the left).
+# The columns of a row of state, as the worker writes them: SI units, the car's frame (x ahead, y to the left).
 STATE = (
-    "x", "y", "z", "roll", "pitch", "yaw", "vx", "vy", "vz", "roll_rate", "pitch_rate", "yaw_rate", "ax", "ay", "az",
+    "x", "y", "roll", "pitch", "yaw", "vx", "vy", "vz", "roll_rate", "pitch_rate", "yaw_rate", "ax", "ay", "az",
     "distance", "offset", "half_width", "track_heading", "progress",
     "gear", "revs", "steer", "throttle", "brake",
     *_per_wheel("slip_ratio"), *_per_wheel("slip_angle"), *_per_wheel("load"), *_per_wheel("wheel_speed"),
@@ -51,18 +54,8 @@ STATE = (
 )  # fmt: skip
 COLUMN = {name: index for index, name in enumerate(STATE)}
 
-# What the physics holds of a loaded car, read back.
-FIGURES = (
-    "mass", "length", "width", "height", "wheelbase", "track", "front_weight", "centre_height",
-    "front_radius", "rear_radius", "front_grip", "rear_grip",
-    "power", "torque", "rev_limit", "drive", "gears", "first_gear", "top_gear",
-    "drag", "front_lift", "rear_lift", "front_wing", "front_wing_angle", "rear_wing", "rear_wing_angle",
-    "front_brake", "rear_brake", "steer_lock", "fuel",
-    "slip_stiffness", "load_sensitivity", "front_spring", "rear_spring", "inverse_yaw_inertia",
-)  # fmt: skip
-
 TRACE = ("time", "x", "y", "yaw", "speed", "distance", "offset", "steer", "throttle", "brake", "gear", "wheels_out")
-TRACK_COLUMNS = ("x", "y", "z", "heading", "half_width", "curvature", "friction", "rolling_resistance")
+TRACK_COLUMNS = ("x", "y", "heading", "half_width", "curvature", "friction")
 
 
 @dataclass(frozen=True)
@@ -110,14 +103,11 @@ class Worker:
         self._answers = select.poll()
         self._answers.register(self._process.stdout, select.POLLIN)
         try:
-            protocol, states, self.snapshot_size, figures = struct.unpack("4i", self._read(16))
-            self.length, self.width = struct.unpack("2d", self._read(16))
+            states, self.snapshot_size, self.length = struct.unpack("2id", self._read(16))
         except WorkerLost as lost:
             self.close()
             raise RunFailure(f"TORCS did not start on {track_file.stem}: {lost}") from None
-        if (protocol, states, figures) != (PROTOCOL, len(STATE), len(FIGURES)):
-            self.close()
-            raise RunFailure("the TORCS worker was built by another version of sparc: run `make torcs` again")
+        assert states == len(STATE)
 
     def ask(self, request: bytes) -> None:
         """Send a request and wait until it is done."""
@@ -138,6 +128,12 @@ class Worker:
         """Read a list of numbers that follows an answer."""
         (count,) = struct.unpack("i", self._read(4))
         return np.frombuffer(self._read(8 * count), np.float64).copy()
+
+    def figures(self) -> Figures:
+        """Read what the physics holds of a car, which follows the answer when it is loaded."""
+        (size,) = struct.unpack("i", self._read(4))
+        lines = (line.split() for line in self._read(size).decode().splitlines())
+        return {name: [float(number) for number in numbers] for name, *numbers in lines}
 
     def race(self, xml: str, driver: str, index: int, laps: int, own_setup: bool, limit: float) -> Laps:
         """Let one of TORCS's drivers race laps, as `torcs -r` would, for at most so many seconds of the race."""
@@ -191,6 +187,24 @@ def _text(text: str) -> bytes:
     return struct.pack("i", len(data)) + data
 
 
+def _reserve(size: int) -> IO[bytes]:
+    """Make a file in memory, or on the disk where there is no room, with all its room: a hole in it may be a SIGBUS."""
+    memory = ["/dev/shm"] if os.access("/dev/shm", os.W_OK) else []
+    for folder in (*memory, None):
+        with ExitStack() as failed:
+            try:
+                file = failed.enter_context(tempfile.NamedTemporaryFile(prefix="sparc-torcs-", dir=folder))
+                os.posix_fallocate(file.fileno(), 0, size)
+                failed.pop_all()
+                return file
+            except OSError as error:
+                why = error.strerror
+    raise RunFailure(
+        f"no room in {' or '.join((*memory, 'the temporary folder'))} for {size / 1e6:.1f} MB of cars "
+        f"({why}): make room, or set TMPDIR to a folder that has it"
+    )
+
+
 class Simulator:
     """N cars on one track. A worker that crashes is replaced and the step repeated; no car notices.
 
@@ -204,16 +218,14 @@ class Simulator:
         self._cars: dict[int, str] = {}  # what is loaded where
         self._busy = False  # a request is under way, or was and nobody waited for its end
         self._worker = Worker(*self._how)
-        self.length, self.width = self._worker.length, self._worker.width
+        self.length = self._worker.length
         self._map()
 
     def _map(self) -> None:
-        """Make the file of arrays that the worker shares with us; worker.cpp has the same layout."""
+        """Make the file of arrays that the worker shares with us; its main.cpp has the same layout."""
         size, flags = self._worker.snapshot_size, -(-self.slots // 8) * 8
         total = 16 + flags + 8 * self.slots * (2 + len(STATE)) + 2 * self.slots * size
-        folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        with tempfile.NamedTemporaryFile(prefix="sparc-torcs-", dir=folder) as file:
-            file.truncate(total)
+        with _reserve(total) as file:
             memory = mmap.mmap(file.fileno(), total)
             self._turn = np.frombuffer(memory, np.int64, 2)
             self._chosen = np.frombuffer(memory, np.uint8, self.slots, 16)
@@ -233,32 +245,32 @@ class Simulator:
         except WorkerLost as lost:
             raise RunFailure(f"TORCS did not start on {self._how[1].stem}: {lost}") from None
 
-    def load(self, slot: int, xml: str) -> dict[str, float]:
+    def load(self, slot: int, xml: str) -> Figures:
         """Put a car, described in TORCS's XML, into a slot, and give what the physics made of it."""
         return self._put(b"L", slot, xml)
 
-    def exchange(self, slot: int, xml: str) -> dict[str, float]:
+    def exchange(self, slot: int, xml: str) -> Figures:
         """Put another car in the place of the one that is driving in a slot, with the same motion."""
         return self._put(b"X", slot, xml)
 
-    def _put(self, how: bytes, slot: int, xml: str) -> dict[str, float]:
-        figures: list[float] = []
+    def _put(self, how: bytes, slot: int, xml: str) -> Figures:
+        figures: Figures = {}
 
         def put() -> None:
             self._worker.ask(how + struct.pack("i", slot) + _text(xml))
-            figures[:] = self._worker.numbers()
+            figures.update(self._worker.figures())
 
-        self._twice(put, "load this car")
+        self._twice(put, f"load {name_in(xml)}")
         self._cars[slot] = xml
-        return dict(zip(FIGURES, figures, strict=True))
+        return figures
 
     def reset(self, slots: Sequence[int] | NDArray[np.intp], places: Array) -> None:
         """Put cars on the road: a row of distance, offset (m), heading against the track (rad), speed (m/s) each."""
         rows = b"".join(struct.pack("<i4d", int(slot), *place) for slot, place in zip(slots, places, strict=True))
-        self._twice(lambda: self._worker.ask(b"R" + struct.pack("i", len(slots)) + rows), "put this car on the road")
+        self._twice(lambda: self._worker.ask(b"R" + struct.pack("i", len(slots)) + rows), "put {car} on the road")
 
     def _twice(self, request: Callable[[], None], what: str) -> None:
-        """Make a request, once more with another worker where the first is lost."""
+        """Make a request, once more with another worker where the first is lost; `{car}` is whose turn it was."""
         self._settle()
         self._busy = True
         try:
@@ -270,6 +282,7 @@ class Simulator:
                 request()
             except WorkerLost as again:
                 self._restart(again)
+                what = what.replace("{car}", self._name(again.slot))
                 raise RunFailure(f"TORCS cannot {what} on {self._how[1].stem}: {again}") from None
         self._busy = False
 
@@ -309,6 +322,9 @@ class Simulator:
         """Drive for a tenth of a second; give which cars broke the simulator."""
         self.begin(actions, chosen)
         return self.finish()
+
+    def _name(self, slot: int) -> str:
+        return name_in(self._cars.get(slot, ""))
 
     def car_in(self, slot: int) -> str | None:
         """Give what is loaded in a slot."""
@@ -373,8 +389,9 @@ class Simulator:
         try:
             for slot, xml in self._cars.items():
                 self._worker.ask(b"L" + struct.pack("i", slot) + _text(xml))
-                self._worker.numbers()
+                self._worker.figures()
             self._worker.ask(b"B")
         except WorkerLost as again:
-            raise RunFailure(f"The simulator of {self._how[1].stem} cannot be started again: {again}") from None
+            cars = f" with {self._name(again.slot)}" if again.slot >= 0 else ""
+            raise RunFailure(f"The simulator of {self._how[1].stem} cannot be started again{cars}: {again}") from None
         self._busy = False

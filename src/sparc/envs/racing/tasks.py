@@ -7,16 +7,14 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sparc.contexts import ContextSpace, Finite
+from sparc.contexts import Array, ContextSpace, Finite
 from sparc.envs.racing import description
-from sparc.envs.racing.cars import FEATURES, Car, describe, features, find_car, read_catalogue, scaled
+from sparc.envs.racing.cars import FEATURES, Car, features, find_car, read_catalogue, scaled
+from sparc.envs.racing.description import describe
 from sparc.envs.racing.tracks import Track
-from sparc.envs.racing.tyres import COMPOUNDS, friction
+from sparc.envs.racing.tyres import COMPOUNDS
 from sparc.errors import UserError
-
-Array = NDArray[np.float64]
 
 PHYSICS = tuple(description.PHYSICS)  # the first is that of training
 NOT_COMPLETED = 2.0  # the ratio of a lap that was not completed; a lap slower than this is not completed
@@ -91,7 +89,6 @@ class CarModels:
         car = find_car(name)
         if car not in self._cars:
             raise UserError(f"'{name}' does not race on {self.track.name}: only dirt-capable cars do")
-        friction(tyre or car.test_tyre)  # an unknown compound is said here
         return features(car, tyre or car.test_tyre)
 
     def describe(self, context: Array, physics: str) -> str:

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparc.envs.racing.install import DATA, check_whole
-from sparc.errors import UserError
+from sparc.envs.racing.installation import DATA, check_whole
+from sparc.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,15 @@ class Track:
     def check(self) -> None:
         """Raise a UserError where a file is missing; TORCS itself would crash."""
         if not self.file.is_file():
-            raise UserError(f"TORCS has no track '{self.name}' in its category {self.category}: {self.file} is missing")
+            files = [file for file in DATA.glob("tracks/*/*/*.xml") if file.stem == file.parent.name]
+            categories = {file.stem: file.parent.parent.name for file in files}
+            known = [name for name, category in categories.items() if category == self.category] or [*categories]
+            near = nearest(self.name, known)
+            if self.name in categories:
+                near = f" It is in '{categories[self.name]}'."
+            raise UserError(
+                f"TORCS has no track '{self.name}' in its category '{self.category}', {self.file} is missing.{near}"
+            )
         check_whole(self.files(), "torcs-data")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparc.errors import UserError, nearest
 
-HARDEST, SOFTEST = 0.70, 1.40  # friction factors: harder ones throw TORCS's driver off
+LEAST, MOST = 0.70, 1.40  # friction factors: with less, TORCS's driver leaves the road
 # How far each compound is from the hardest to the softest, after the performance figures of the game the paper used.
 SHARES = {
     "comfort-hard": 0.0,
@@ -17,7 +17,7 @@ SHARES = {
     "racing-medium": 0.94,
     "racing-soft": 1.0,
 }
-COMPOUNDS = {name: round(HARDEST + share * (SOFTEST - HARDEST), 3) for name, share in SHARES.items()}
+COMPOUNDS = {name: round(LEAST + share * (MOST - LEAST), 3) for name, share in SHARES.items()}
 
 
 def friction(tyre: str) -> float:

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from sparc.envs.racing.course import Course
-from sparc.envs.racing.simulator import COLUMN
+from sparc.envs.contextual import Array
+from sparc.envs.racing.course import OFF_COURSE, Course
+from sparc.envs.racing.simulator import COLUMN, TRACK_COLUMNS
 
-Array = NDArray[np.float64]
 Points = list[tuple[float, float]]
 
 FINE = 2  # drawn so many times larger, then scaled down: Pillow does not smooth edges
@@ -70,7 +70,7 @@ def draw_road(
     sideways = np.stack([-np.sin(headings), np.cos(headings)], axis=1) * rows[:, 2:3]
     lefts, rights = place(rows[:, :2] + sideways), place(rows[:, :2] - sideways)
     index = (near * len(course.table) / course.length % len(course.table)).astype(int) % len(course.table)
-    unpaved = course.table[index, 6] < LOOSE
+    unpaved = course.table[index, TRACK_COLUMNS.index("friction")] < LOOSE
     for i in range(len(near) - 1):
         pencil.polygon([lefts[i], lefts[i + 1], rights[i + 1], rights[i]], fill=DIRT if unpaved[i] else ROAD)
     pencil.line(place(rows[:, :2]), fill=MIDDLE, width=max(1, line // 2))
@@ -100,15 +100,13 @@ def draw_map(pencil: ImageDraw.ImageDraw, course: Course, state: Array, width: i
 
 
 def draw_dials(pencil: ImageDraw.ImageDraw, state: Array, width: int, height: int) -> None:
-    """Draw speed, gear, pedals and steering in the lower left, and how much of a lap is driven."""
+    """Draw speed, gear, pedals and steering in the lower left, and whether the car is off course."""
     unit = height / 22
     left, top = 0.6 * unit, height - 5.1 * unit
     pencil.rounded_rectangle((left, top, left + 9.5 * unit, height - 0.6 * unit), radius=unit / 2, fill=PANEL)
     speed, gear = 3.6 * max(float(state[COLUMN["vx"]]), 0.0), int(state[COLUMN["gear"]])
-    pencil.text(
-        (left + 0.6 * unit, top + 1.3 * unit), f"{speed:.0f} km/h", WHITE, letters(1.1 * unit, True), anchor="lm"
-    )
-    pencil.text((left + 9.0 * unit, top + 1.3 * unit), f"gear {gear}", GREY, letters(0.75 * unit, False), anchor="rm")
+    pencil.text((left + 0.6 * unit, top + 1.3 * unit), f"{speed:.0f} km/h", WHITE, font(1.1 * unit, True), anchor="lm")
+    pencil.text((left + 9.0 * unit, top + 1.3 * unit), f"gear {gear}", GREY, font(0.75 * unit, False), anchor="rm")
     bar, right = top + 2.5 * unit, left + 9.0 * unit
     for name, colour, row in (("throttle", THROTTLE, 0), ("brake", BRAKE, 1)):
         y = bar + 0.65 * unit * row
@@ -119,12 +117,12 @@ def draw_dials(pencil: ImageDraw.ImageDraw, state: Array, width: int, height: in
     pencil.rectangle((left + 0.6 * unit, y, right, y + 0.45 * unit), fill=(40, 50, 66))
     turned = middle - 4.2 * unit * float(np.clip(state[COLUMN["steer"]], -1, 1))
     pencil.rectangle((min(middle, turned), y, max(middle, turned), y + 0.45 * unit), fill=WHITE)
-    if state[COLUMN["wheels_out"]] >= 3:
-        pencil.text((width / 2, height - 1.6 * unit), "off course", BRAKE, letters(1.1 * unit, True), anchor="mm")
+    if state[COLUMN["wheels_out"]] >= OFF_COURSE:
+        pencil.text((width / 2, height - 1.6 * unit), "off course", BRAKE, font(1.1 * unit, True), anchor="mm")
 
 
-@lru_cache(32)
-def letters(size: float, bold: bool) -> ImageFont.FreeTypeFont:
+@lru_cache(64)
+def font(size: float, bold: bool) -> ImageFont.FreeTypeFont:
     """Load the letters that Matplotlib brings along."""
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name, size)
