@@ -10,34 +10,51 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from sparc.errors import RunFailure
+from sparc.errors import RunFailure, UserError
 
 SECONDS = 4.0  # of measuring per figure
 ONE_CORE = ("learner", "train", "rollout", "replay", "policy")
 ALONE = "SPARC_BENCH_CHILD"  # set in the process that measures
 
 
-def run(what: str, env: str, method: str, preset: str) -> str:
+class Asked(NamedTuple):
+    """What is measured."""
+
+    env: str = "WindHalfCheetah-v5"
+    method: str = "sparc"
+    preset: str = "mujoco"
+    steps: int = 0  # rollout: at least so many steps
+    run: Path | None = None  # evaluate: this run's environment and policy instead
+
+
+def run(what: str, asked: Asked) -> str:
     """Measure in a fresh process on one core (evaluate: on all), whose libraries have not started threads yet."""
     import json
 
     if os.environ.get(ALONE):
-        return json.dumps(
-            BENCHES[what](env, method, preset)
-            | {"bench": what, "env": env, "method": method, "preset": preset, "machine": machine()},
-            indent=1,
-        )
+        about = {"env": asked.env, "method": asked.method, "preset": asked.preset}
+        if asked.run:
+            about = {"run": str(asked.run)}
+        return json.dumps(BENCHES[what](asked) | {"bench": what, **about, "machine": machine()}, indent=1)
     environment = os.environ | {ALONE: "1"}
     if what in ONE_CORE:
         environment |= {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    command = [sys.executable, "-m", "sparc", "bench", what, "--env", env, "--method", method, "--preset", preset]
+    command = [sys.executable, "-m", "sparc", "bench", what]
+    if asked.run:
+        command.append(str(asked.run))
+    else:
+        command += ["--env", asked.env, "--method", asked.method, "--preset", asked.preset]
+    if asked.steps:
+        command += ["--steps", str(asked.steps)]
     pin = (lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})) if what in ONE_CORE else None
     # nothing has started threads in this process: pinning between fork and exec is safe
     child = subprocess.run(command, env=environment, capture_output=True, text=True, preexec_fn=pin, check=False)
     if child.returncode:
         reason = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1].removeprefix("sparc: ")
+        if child.returncode == UserError.exit_code:
+            raise UserError(reason)
         raise RunFailure(f"The bench '{what}' failed: {reason}")
     return child.stdout.rstrip()
 
@@ -116,13 +133,13 @@ def sgemm_gflops(found: Counter[tuple[int, int, int]]) -> float:
 # Benches
 
 
-def trainer(folder: str, env: str, method: str, preset: str) -> Any:
+def trainer(folder: str, asked: Asked) -> Any:
     """Begin a run, its replay warmed up."""
     from sparc.config import make_config
     from sparc.runs import Run
     from sparc.training import Trainer
 
-    config = make_config({"method": method, "env": env, "random_steps": 5_000}, preset)
+    config = make_config({"method": asked.method, "env": asked.env, "random_steps": 5_000}, asked.preset)
     run = Run.create(config, Path(folder) / "run")
     made = Trainer(run, lambda record: None)
     while made.replay.size < config.random_steps:
@@ -159,13 +176,13 @@ def beside_peak(made: Any, batch: Any, chunk: Callable[[], None]) -> dict[str, A
     }
 
 
-def bench_learner(env: str, method: str, preset: str) -> dict[str, Any]:
+def bench_learner(asked: Asked) -> dict[str, Any]:
     """Updates alone, on a batch that is already there."""
     import jax
     import jax.numpy as jnp
 
     with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, env, method, preset)
+        made = trainer(folder, asked)
         batch = draw(made)
 
         def chunk() -> None:
@@ -175,10 +192,10 @@ def bench_learner(env: str, method: str, preset: str) -> dict[str, Any]:
         return beside_peak(made, batch, chunk)
 
 
-def bench_train(env: str, method: str, preset: str) -> dict[str, Any]:
+def bench_train(asked: Asked) -> dict[str, Any]:
     """The whole loop: environment steps, acting, replay, sampling, updates."""
     with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, env, method, preset)
+        made = trainer(folder, asked)
 
         def chunk() -> None:
             made.collect(random=False)
@@ -188,35 +205,59 @@ def bench_train(env: str, method: str, preset: str) -> dict[str, Any]:
         return result | {"env_steps_per_s": round(result["updates_per_s"] * made.config.steps_per_update, 1)}
 
 
-def bench_rollout(env: str, method: str, preset: str) -> dict[str, Any]:
-    """Environment steps per second: the simulation alone, and with the policy acting and the replay filling."""
+def bench_rollout(asked: Asked) -> dict[str, Any]:
+    """Environment steps per second: the simulation alone, and with the policy acting and the replay filling.
+
+    Where the environment is simulated by processes of its own, also their memory before and after the former.
+    """
     import numpy as np
 
     with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, env, method, preset)
+        made = trainer(folder, asked)
         venv, config = made.venv, made.config
         action = np.zeros(venv.action_space.shape, np.float32)
+        counted: Counter[str] = Counter()
 
         def step() -> None:
             _, _, terminated, truncated, _ = venv.step(action)
+            counted["env_steps"] += venv.num_envs
             if (ended := terminated | truncated).any():
+                before = venv.contexts.copy()
                 venv.reset(options={"reset_mask": ended})
+                counted["context_changes"] += int((venv.contexts != before).any(axis=1).sum())
 
         made.collector.policy.actor = made.method.rollout_policy(made.state)
         acting = rate(lambda: made.collect(random=False)) * config.chunk * config.steps_per_update
-        return {
+        memory = simulator_memory()
+        alone = rate(step) * venv.num_envs
+        while counted["env_steps"] < asked.steps:
+            step()
+        result: dict[str, Any] = {
             "num_envs": venv.num_envs,
-            "env_steps_per_s": round(rate(step) * venv.num_envs, 1),
+            "env_steps_per_s": round(alone, 1),
             "env_steps_per_s_with_policy": round(acting, 1),
+            "env_steps": counted["env_steps"],
+            "context_changes": counted["context_changes"],
         }
+        if memory is not None:
+            result["simulator_mb"] = {"before": memory, "after": simulator_memory()}
+        return result
 
 
-def bench_replay(env: str, method: str, preset: str) -> dict[str, Any]:
+def simulator_memory() -> float | None:
+    """Give the resident memory of the processes that this one has started, MB; None without any."""
+    started = [pid for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()]
+    status = [Path(f"/proc/{pid}/status").read_text() for pid in started]
+    kilobytes = [int(line.split()[1]) for text in status for line in text.splitlines() if line.startswith("VmRSS:")]
+    return round(1.024e-3 * sum(kilobytes), 2) if kilobytes else None
+
+
+def bench_replay(asked: Asked) -> dict[str, Any]:
     """Bytes per step, and the time to store and to draw."""
     import numpy as np
 
     with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, env, method, preset)
+        made = trainer(folder, asked)
         config, replay = made.config, made.replay
         rng = np.random.default_rng(0)
         size = sum(file.stat().st_size for file in (Path(folder) / "run" / "replay").iterdir())
@@ -229,38 +270,50 @@ def bench_replay(env: str, method: str, preset: str) -> dict[str, Any]:
         }
 
 
-def bench_policy(env: str, method: str, preset: str) -> dict[str, Any]:
+def bench_policy(asked: Asked) -> dict[str, Any]:
     """The time from one observation to one action, history kept."""
     import numpy as np
 
     with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, env, method, preset)
+        made = trainer(folder, asked)
         policy = made.make_policy()
         obs, context = np.zeros(policy.obs_size, np.float32), np.zeros(made.venv.context_space.size, np.float32)
         extra = (context,) if policy.reads == "context" else ()
         return {"microseconds_per_action": round(1e6 / rate(lambda: policy.act(obs, *extra)), 1)}
 
 
-def bench_evaluate(env: str, method: str, preset: str) -> dict[str, Any]:
-    """The full grid on all cores, with an untrained policy."""
+def bench_evaluate(asked: Asked) -> dict[str, Any]:
+    """The full grid on all cores, with a run's best checkpoint, or with an untrained policy, which races give up."""
+    from sparc.envs import get_env
     from sparc.evaluation import evaluate
+    from sparc.loading import load
     from sparc.machine import usable_cores
+    from sparc.runs import Run
 
-    with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, env, method, preset)
-        contexts = made.venv.context_space.grid(21)
-        began = time.perf_counter()
-        rows = evaluate(made.make_policy(), env, contexts)
-        seconds = time.perf_counter() - began
-        return {
-            "seconds": round(seconds, 2),
-            "cells": len(contexts),
-            "env_steps": int(rows.lengths.sum()),
-            "cores": usable_cores(),
-        }
+    if asked.run:
+        config, policy = Run.open(asked.run).config, load(asked.run)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            made = trainer(folder, asked)
+            config, policy = made.config, made.make_policy()
+    entry = get_env(config.env)
+    contexts = entry.context_space.grid(21)
+    options = entry.options_of_test(config.env_options)
+    entry.ready(contexts, options)  # the AI's laps, which are kept, are not timed
+    began = time.perf_counter()
+    rows = evaluate(policy, config.env, contexts, **options)
+    seconds = time.perf_counter() - began
+    return {
+        "env": config.env,
+        "method": config.method,
+        "seconds": round(seconds, 2),
+        "cells": len(contexts),
+        "env_steps": int(rows.lengths.sum()),
+        "cores": usable_cores(),
+    }
 
 
-BENCHES: dict[str, Callable[[str, str, str], dict[str, Any]]] = {
+BENCHES: dict[str, Callable[[Asked], dict[str, Any]]] = {
     "learner": bench_learner,
     "train": bench_train,
     "rollout": bench_rollout,

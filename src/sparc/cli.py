@@ -46,7 +46,8 @@ EXAMPLES = {
     "envs": "  sparc envs",
     "methods": "  sparc methods",
     "bench": "  sparc bench learner --env WindHalfCheetah-v5\n  sparc bench train --env WindHopper-v5\n"
-    "  sparc bench rollout --env RaceCars-forza-v0 --preset racing",
+    "  sparc bench rollout --env RaceCars-forza-v0 --preset racing --steps 1e6\n"
+    "  sparc bench evaluate RUN",
 }
 
 
@@ -112,7 +113,7 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     evaluate.add_argument("--grid", default="21", help="contexts per feature (default 21: 441 cells for two features)")
     evaluate.add_argument("--episodes", default="1", help="episodes per context (default 1)")
     evaluate.add_argument("--checkpoint", default="best", help="best, last or a number of updates (default best)")
-    evaluate.add_argument("--physics", help="racing: `updated`, which no policy was trained in (default standard)")
+    evaluate.add_argument("--physics", help="racing: standard or updated (default that of training)")
     evaluate.add_argument(
         "--adaptation", action="store_true", help="also switch the context in mid-episode and map ψ(c) and φ(h)"
     )
@@ -163,9 +164,11 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     bench.add_argument(
         "what", nargs="?", default="learner", choices=BENCHES, help=f"{', '.join(BENCHES)} (default learner)"
     )
-    bench.add_argument("--env", default="WindHalfCheetah-v5", help="an environment id (default WindHalfCheetah-v5)")
-    bench.add_argument("--method", default="sparc", help="a method (default sparc)")
-    bench.add_argument("--preset", **preset)
+    bench.add_argument("run", nargs="?", type=Path, help="evaluate: a run directory (default an untrained policy)")
+    bench.add_argument("--env", help="an environment id (default WindHalfCheetah-v5)")
+    bench.add_argument("--method", help="a method (default sparc)")
+    bench.add_argument("--preset", help=preset["help"])
+    bench.add_argument("--steps", help="rollout: at least so many steps, to see whether memory stays flat, e.g. 1e6")
     return parser, parsers
 
 

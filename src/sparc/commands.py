@@ -11,8 +11,6 @@ from typing import Any
 from sparc.config import FIELDS, make_config, read_config
 from sparc.errors import UserError
 
-SHOWN_WEAK = 10  # laps of the AI
-
 
 def train(parsed: argparse.Namespace) -> int:
     """`sparc train`."""
@@ -70,7 +68,8 @@ def evaluate(parsed: argparse.Namespace) -> int:
 
     from sparc.adaptation import adapt_run
     from sparc.display import step_bar, summary_table
-    from sparc.evaluation import evaluate_run, picture_of
+    from sparc.envs import get_env
+    from sparc.evaluation import evaluate_run, other_physics, picture_of, tested_with
     from sparc.stopping import while_wanted
 
     run.lock(run.evaluating)
@@ -86,8 +85,10 @@ def evaluate(parsed: argparse.Namespace) -> int:
         run.close()
     if note:
         print(f"note: no trace of a switch: {note}", file=sys.stderr)
-    where = f", {parsed.physics} physics" if parsed.physics else ""
+    where = f", {other} physics" if (other := other_physics(run, parsed.physics)) else ""
     summary_table({run.config.method: evaluation}, f"{run.config.env}{where}, checkpoint {number}")
+    for remark in get_env(run.config.env).remark(evaluation.cells()[0], tested_with(run, parsed.physics)):
+        print(remark)
     print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {picture_of(run, parsed.physics)}")
     return 0
 
@@ -99,7 +100,8 @@ def references(parsed: argparse.Namespace) -> int:
     from sparc.contexts import Finite
     from sparc.display import step_bar
     from sparc.envs import get_env
-    from sparc.envs.racing import RACES
+    from sparc.envs.racing import RACES, SHOWN_WEAK
+    from sparc.envs.racing.env import weak_laps
     from sparc.envs.racing.reference import find_references, store_path
     from sparc.stopping import while_wanted
 
@@ -120,12 +122,11 @@ def references(parsed: argparse.Namespace) -> int:
     print(f"{done.sum():,} of {len(laps):,} laps on {track.name}: {low:.1f} to {high:.1f} s, median {middle:.1f} s")
     for context in contexts[~done]:
         print(f"no lap: {task.label(context)}")
-    driven = zip(contexts[done], (lap for lap in laps if np.isfinite(lap.time)), strict=True)
-    weak = [(context, lap) for context, lap in driven if lap.off or lap.wall or lap.damage]
-    for context, lap in weak[:SHOWN_WEAK]:
+    weak = weak_laps(task, contexts, laps)
+    for name, lap in weak[:SHOWN_WEAK]:
         faults = {"off course": (lap.off, "s"), "at a wall": (lap.wall, "s"), "damage": (lap.damage, "points")}
-        told = ", ".join(f"{name} {value:.3g} {unit}" for name, (value, unit) in faults.items() if value)
-        print(f"weak lap: {task.label(context)}: {lap.time:.1f} s, {told}")
+        told = ", ".join(f"{fault} {value:.3g} {unit}" for fault, (value, unit) in faults.items() if value)
+        print(f"weak lap: {name}: {lap.time:.1f} s, {told}")
     if weak:
         print(f"{len(weak):,} weak laps (off course, at a wall or damaged): a policy looks faster beside them")
     print(f"kept in: {store_path()}")
@@ -137,13 +138,19 @@ def replay(parsed: argparse.Namespace) -> int:
     count = whole("--count", parsed.count)
 
     from sparc.display import step_bar
-    from sparc.race_replay import replay_run
     from sparc.runs import Run
     from sparc.stopping import while_wanted
 
-    with step_bar(f"racing {parsed.run.name}", "cars") as progress:
-        how = parsed.checkpoint, count, parsed.cars, parsed.physics, parsed.out, while_wanted(progress)
-        page, pictures, without = replay_run(Run.open(parsed.run), *how)
+    run = Run.open(parsed.run)
+    run.lock(run.evaluating)  # two pages at once would be written over each other
+    try:
+        with step_bar(f"replay of {parsed.run.name}", "laps") as progress:
+            from sparc.race_replay import replay_run
+
+            how = parsed.checkpoint, count, parsed.cars, parsed.physics, parsed.out, while_wanted(progress)
+            page, pictures, without = replay_run(run, *how)
+    finally:
+        run.close()
     print(f"page: {page}")
     if pictures:
         print(f"racing lines: {pictures[0].parent}")
@@ -296,12 +303,25 @@ def bench(parsed: argparse.Namespace) -> int:
     from sparc.envs import get_env
     from sparc.methods import check_method
 
-    get_env(parsed.env), check_method(parsed.method)
-    make_config({"method": parsed.method, "env": parsed.env}, parsed.preset)
+    given = {name: value for name in ("env", "method", "preset") if (value := getattr(parsed, name)) is not None}
+    if parsed.run and parsed.what != "evaluate":
+        raise UserError(f"only `sparc bench evaluate` takes a run, not `{parsed.what}`: use --env, --method, --preset")
+    if parsed.run and given:
+        raise UserError(f"--{next(iter(given))} does not go with a run, which has its own: leave one of them out")
+    if parsed.steps and parsed.what != "rollout":
+        raise UserError(f"--steps is for `sparc bench rollout`, not for `{parsed.what}`")
 
     from sparc import bench as benches
+    from sparc.runs import Run
 
-    print(benches.run(parsed.what, parsed.env, parsed.method, parsed.preset))
+    steps = whole("--steps", parsed.steps) if parsed.steps is not None else 0
+    asked = benches.Asked(**given, steps=steps, run=parsed.run)
+    if parsed.run:
+        Run.open(parsed.run)
+    else:
+        get_env(asked.env), check_method(asked.method)
+        make_config({"method": asked.method, "env": asked.env}, asked.preset)
+    print(benches.run(parsed.what, asked))
     return 0
 
 
