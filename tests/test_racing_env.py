@@ -1,17 +1,21 @@
 """Racing as an environment: what is seen, what it is worth, how a lap is judged, and that crashes leave no trace."""
 
 import dataclasses
+import json
 import os
+import re
 import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from synthetic import Pilot
 
 import sparc
 from sparc import checkpoint, evaluation
@@ -20,8 +24,8 @@ from sparc.config import make_config
 from sparc.envs import get_env
 from sparc.envs.racing import RACES, car_models, reference, register_track
 from sparc.envs.racing.course import FAILURE_PENALTY, FELT, OBSERVATION_SIZE, REWARD_SCALE, Course, reward_of
-from sparc.envs.racing.env import OFF_STEPS, RUN_UP_SPEED, STUCK_STEPS, RaceVectorEnv
-from sparc.envs.racing.install import Installation
+from sparc.envs.racing.env import OFF_STEPS, RUN_UP_SLOWEST, RUN_UP_SPEED, STUCK_STEPS, RaceVectorEnv
+from sparc.envs.racing.installation import Installation
 from sparc.envs.racing.reference import Reference, find_references, store_path
 from sparc.envs.racing.simulator import COLUMN, CONTROL_STEP, STATE, TRACK_COLUMNS, WorkerLost
 from sparc.envs.racing.tasks import NOT_COMPLETED, SCALE_TESTED
@@ -64,18 +68,6 @@ def pilot(states: np.ndarray, top_speed: float = 18.0, aim: np.ndarray | float =
     steer = 2.0 * error - np.clip(0.1 * (states[:, COLUMN["offset"]] - aim), -0.25, 0.25)
     pedal = 0.3 * (top_speed - states[:, COLUMN["vx"]])
     return np.clip(np.stack([steer, pedal], axis=1), -1, 1).astype(np.float32)
-
-
-class Pilot:
-    """The same from what a policy sees: offset, heading error, speed."""
-
-    reads = "obs"
-
-    def reset(self) -> None: ...
-
-    def act(self, obs: np.ndarray, contexts: Any) -> np.ndarray:
-        steer = np.clip(-0.4 * obs[:, 15] - 0.5 * obs[:, 14], -1, 1)
-        return np.stack([steer, np.where(obs[:, 0] * 20 < 26, 0.5, -0.2)], axis=1).astype(np.float32)
 
 
 # Seen and worth
@@ -260,7 +252,7 @@ def test_measures_and_names_go_through_an_evaluation_and_its_files(torcs: Instal
 
 
 def test_an_evaluation_tells_of_a_lost_simulator_and_when_it_is_over(
-    torcs: Installation, monkeypatch: pytest.MonkeyPatch
+    torcs: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     made: list[Any] = []
     real = evaluation.make_vector_env
@@ -278,7 +270,7 @@ def test_an_evaluation_tells_of_a_lost_simulator_and_when_it_is_over(
 
     steps: list[tuple[int, int]] = []
     with pytest.warns(UserWarning, match="The simulator of g-track-1 was lost"):
-        evaluate(
+        found = evaluate(
             Killer(),  # type: ignore[arg-type]
             POWER_MASS,
             np.ones((1, 2)),
@@ -287,6 +279,9 @@ def test_an_evaluation_tells_of_a_lost_simulator_and_when_it_is_over(
             max_episode_steps=5,
         )
     assert steps[0] == (0, 1) and steps[-1] == (1, 1)
+    assert found.counters == {"simulator_restarts": 1}  # as in the metrics of training
+    found.write_json(tmp_path / "found.json")
+    assert json.loads((tmp_path / "found.json").read_text())["simulator_restarts"] == 1
 
 
 # Cars
@@ -296,6 +291,14 @@ def test_an_evaluation_tells_of_a_lost_simulator_and_when_it_is_over(
 def test_a_track_is_not_replaced_and_cars_are_asked_for_by_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is a track 'forza' already"):
         register_track("forza", "road", dirt=False, summary="mine")
+    for name, category, remark in (
+        ("alborg", "road", "Did you mean 'aalborg'?"),
+        ("dirt-1", "road", "It is in 'dirt'."),
+        ("aalborg", "raod", "It is in 'road'."),
+    ):
+        with pytest.raises(UserError, match=f"has no track '{name}' in its category '{category}'.*{re.escape(remark)}"):
+            register_track(name, category, dirt=False, summary="mine")
+        assert name not in TRACKS and f"RaceCars-{name}-v0" not in RACES
     assert car_models(CARS) and not car_models(POWER_MASS) and not car_models("DriftingBoat-v0")
     run = Run.create(make_config({"method": "only-obs", "env": CARS}, "racing"), tmp_path / "run")
     with pytest.raises(UserError, match=r"races whole cars: use --car NAME \[--tyre NAME\] instead of --context"):
@@ -333,6 +336,7 @@ def test_a_lap_on_the_long_track_is_not_cut_short() -> None:
 
 def test_a_lap_tells_how_long_it_can_be(make: Make) -> None:
     env = sparc.make_env(POWER_MASS, **get_env(POWER_MASS).test_options)
+    assert env.get_wrapper_attr("most_steps") is None  # nobody knows before it begins
     env.reset(seed=0)
     reference = env.get_wrapper_attr("measures")()["reference"]
     assert 20 * reference < steps_of(env, 1, None) < 20 * reference + 2_500 and steps_of(env, 1, 7) == 7
@@ -342,12 +346,39 @@ def test_a_lap_tells_how_long_it_can_be(make: Make) -> None:
     assert venv.most_steps(0) is None
 
 
+def test_no_lap_is_longer_than_it_tells(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv = make(cars=1, setting="lap")
+    venv.reset(seed=0, options={"context": np.ones((1, 2))})
+    most, states = venv.most_steps(0), venv.states[0]
+    assert most is not None
+    # A car that crosses the line at the end of the step in which it would have been given up, and never comes round.
+    steps, line = 0, venv._run_up / RUN_UP_SLOWEST + 0.99 * CONTROL_STEP  # s
+
+    def step(actions: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        now = steps * CONTROL_STEP
+        states[COLUMN["progress"]] += 1.0
+        states[COLUMN["laps"]], states[COLUMN["lap_now"]] = (0, now) if now < line else (1, now - line)
+        return np.zeros(1, bool)
+
+    monkeypatch.setattr(venv._field, "step", step)
+    over = False
+    while not over:
+        steps += 1
+        _, _, terminated, truncated, _ = venv.step(np.zeros((1, 2), np.float32))
+        assert not terminated[0]
+        over = bool(truncated[0])
+    assert most - 2 <= steps <= most
+
+
 def test_unknown_names_get_the_nearest() -> None:
     with pytest.raises(UserError, match=r"'RaceCars-fozra-v0'.*Did you mean 'RaceCars-forza-v0'"):
         get_env("RaceCars-fozra-v0")
     for option, value, hint in (("physics", "update", "updated"), ("setting", "laps", "lap")):
         with pytest.raises(UserError, match=f"{option} must be .* Did you mean '{hint}'"):
             sparc.make_vector_env(POWER_MASS, 1, **{option: value})
+    for make_one in (sparc.make_env, partial(sparc.make_vector_env, num_envs=1)):
+        with pytest.raises(UserError, match=r"has no option 'phyiscs'\. Did you mean 'physics'"):
+            make_one(POWER_MASS, phyiscs="updated")
 
 
 def test_a_state_of_another_physics_or_setting_is_refused(make: Make) -> None:
@@ -536,10 +567,19 @@ def test_a_driver_that_crashes_races_again(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(reference, "race_reference", race)
     track: Any = TRACKS["g-track-1"]
     torcs: Any = None
-    assert reference.race_safely(torcs, track, "") is laps
+    car, where = '<params name="kei-07 racing-soft">', "in kei-07 racing-soft on g-track-1"
+    with pytest.warns(UserWarning) as told:
+        assert reference.race_safely(torcs, track, car) is laps
+    first, second = (str(warning.message) for warning in told)
+    assert first.startswith(f"TORCS's driver inferno crashed {where} (killed by SIGSEGV); it races again (crash ")
+    number = int(first.split("(crash ")[1].split()[0])
+    assert f"(crash {number + 1} of this process)" in second
     crashes[0] = 3
-    with pytest.raises(RunFailure, match="inferno crashes on g-track-1: killed by SIGSEGV"):
-        reference.race_safely(torcs, track, "")
+    with (
+        pytest.warns(UserWarning, match="it races again"),
+        pytest.raises(RunFailure, match=f"inferno crashes {where}, 3 times of 3: killed by SIGSEGV"),
+    ):
+        reference.race_safely(torcs, track, car)
 
 
 def test_weak_laps_of_the_ai_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

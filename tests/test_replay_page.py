@@ -5,25 +5,21 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from browsing import find, find_all, resize
-from PIL import Image
+from browsing import AGENT, find, find_all, on_map, pixels, resize, seek, settle, text, until
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
-from selenium.webdriver.support.wait import WebDriverWait
 
 from sparc.envs.racing.simulator import TRACE
 from sparc.replay_page import AT, LAP, Column, Course, Drive, from_line_to_line, packed, write_replay
 
 LAPTOP, PHONE = (1280, 800), (390, 844)
-AGENT = (0xFF, 0x9D, 0x3C)  # the agent's car, on the map
 COLUMN = {name: index for index, name in enumerate(TRACE)}
 
 
@@ -194,29 +190,9 @@ def visit(quiet: webdriver.Chrome, page: Path) -> Callable[..., webdriver.Chrome
     return visit
 
 
-def text(browser: webdriver.Chrome, selector: str) -> str:
-    return find(browser, selector).text
-
-
-def until(browser: webdriver.Chrome, is_so: Callable[[], Any]) -> None:
-    WebDriverWait(browser, 10, poll_frequency=0.03).until(lambda _: is_so())
-
-
-def settle(browser: webdriver.Chrome) -> None:
-    """Wait until what was asked for is drawn."""
-    script = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()))"
-    browser.execute_async_script(script)
-
-
 def seconds(browser: webdriver.Chrome) -> float:
     minutes, rest = text(browser, "#clock").split(":")
     return 60 * float(minutes) + float(rest)
-
-
-def seek(browser: webdriver.Chrome, time: float) -> None:
-    script = "const bar = arguments[0]; bar.value = arguments[1]; bar.dispatchEvent(new Event('input'))"
-    browser.execute_script(script, find(browser, "#scrub"), time)
-    settle(browser)
 
 
 def click(browser: webdriver.Chrome, group: str, value: str) -> None:
@@ -237,23 +213,8 @@ def cars(browser: webdriver.Chrome) -> list[str]:
     return list(browser.execute_script(script))
 
 
-def pixels(browser: webdriver.Chrome) -> np.ndarray:
-    """The map as it is drawn, (height, width, 4)."""
-    script = """const map = document.querySelector('#map');
-        const copy = Object.assign(document.createElement('canvas'), { width: map.width, height: map.height });
-        copy.getContext('2d').drawImage(map, 0, 0);
-        return copy.toDataURL()"""
-    return np.asarray(Image.open(BytesIO(base64.b64decode(browser.execute_script(script).split(",")[1]))), int)
-
-
 def agent_on_map(browser: webdriver.Chrome, around: int = 10_000) -> tuple[float, float, int]:
-    """The middle of the agent's car, in pixels from that of the map, and of how many it is made."""
-    image = pixels(browser)
-    y, x = np.nonzero((np.abs(image[..., :3] - AGENT) < 6).all(axis=2) & (image[..., 3] == 255))
-    x, y = x - image.shape[1] / 2, y - image.shape[0] / 2
-    near = (np.abs(x) < around) & (np.abs(y) < around)
-    count = int(near.sum())
-    return float(x[near].sum()) / max(count, 1), float(y[near].sum()) / max(count, 1), count
+    return on_map(browser, AGENT, around)
 
 
 def test_the_page_says_what_it_shows(visit: Any) -> None:
@@ -470,7 +431,8 @@ def test_a_link_leads_to_a_car(visit: Any) -> None:
     assert text(browser, "#car") == "Never moved"
     pick(browser, "Wide")
     assert browser.current_url.endswith("#Wide")
-    assert text(visit(at="#unknown"), "#car") == "Middle"
+    for other in ("#unknown", "#50%", "#%E0%A4%A"):  # of a car that is not there, and what no link can be
+        assert text(visit(at=other), "#car") == "Middle"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

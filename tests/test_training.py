@@ -316,7 +316,7 @@ def script(monkeypatch: pytest.MonkeyPatch, returns: list[list[float]]) -> None:
     """Let the training evaluations return these, one after the other."""
     left = iter(returns)
     monkeypatch.setattr(
-        training, "evaluate", lambda *_, **__: SimpleNamespace(returns=np.array(next(left)), measures={})
+        training, "evaluate", lambda *_, **__: SimpleNamespace(returns=np.array(next(left)), measures={}, counters={})
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import numpy as np
 from sparc.contexts import ContextSpace
 from sparc.envs import get_env, make_vector_env
 from sparc.envs.contextual import ContextualVectorEnv, ProgressCall, check_count
+from sparc.envs.racing.tasks import PHYSICS
 from sparc.errors import RunFailure, SparcError, UserError
 from sparc.machine import usable_cores
 from sparc.runs import Run, replace
@@ -22,6 +24,7 @@ if TYPE_CHECKING:  # brings JAX
     from sparc.policy import Policy
 
 FIXED = ("region", "episode", "return", "steps", "terminated")  # the columns between contexts and measures
+StepCall = Callable[[ContextualVectorEnv, np.ndarray], None]  # after a step, with the rows that took it
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Evaluation:
     terminated: np.ndarray  # (R,) bool: ended before its time
     measures: dict[str, np.ndarray] = field(default_factory=dict)  # (R,) each; NaN: none
     labels: tuple[str, ...] = ()  # of the rows, where the environment names its contexts
+    counters: dict[str, int] = field(default_factory=dict)  # as of training: crashes that were survived
 
     def cells(self, values: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Average over episodes: the distinct contexts (M, C), whether each is IND, their mean returns or values (M,).
@@ -121,7 +125,7 @@ class Evaluation:
 
     def write_json(self, path: Path, **about: Any) -> None:
         """Write the summary with what it was made from."""
-        replace(path, json.dumps(about | {"summary": self.summary()}, indent=1) + "\n")
+        replace(path, json.dumps(about | self.counters | {"summary": self.summary()}, indent=1) + "\n")
 
 
 def read_evaluation(stem: Path) -> Evaluation:
@@ -143,19 +147,22 @@ def evaluate(
     seed: int = 0,
     threads: int | None = None,
     progress: ProgressCall | None = None,
+    on_step: StepCall | None = None,
     **env_options: Any,
 ) -> Evaluation:
     """Run the policy without noise in every context, all of them side by side, on all cores unless told otherwise."""
     rows = contexts_of(env).check(contexts).repeat(check_count("episodes", episodes), axis=0)
     if isinstance(env, str):
         entry = get_env(env)
-        options = entry.ready(rows, env_options, progress)
+        options = entry.options_of_test({}, env_options)
+        entry.ready(rows, options, progress)
         limit = options.get("max_episode_steps", entry.max_episode_steps)
         venv = make_vector_env(env, len(rows), threads=threads or usable_cores(), **options)
     else:
         venv, limit = env, np.inf
     if venv.num_envs != len(rows):
         raise UserError(f"{len(rows)} contexts × episodes need as many environments, not {venv.num_envs}.")
+    counted = venv.counters()
     try:
         obs, _ = venv.reset(seed=seed, options={"context": rows})
         policy.reset()
@@ -179,6 +186,8 @@ def evaluate(
                 raise RunFailure(
                     f"{env} returned NaN or infinity at step {int(lengths.max())} with the context {where}."
                 )
+            if on_step:
+                on_step(venv, alive)
             returns[alive] += reward[alive]
             lengths[alive] += 1
             died |= alive & terminated
@@ -186,6 +195,7 @@ def evaluate(
             if progress:  # episodes over, and the parts of those that still run
                 progress(int(len(rows) - alive.sum() * max(0.0, 1.0 - lengths.max() / limit)), len(rows))
         measures, labels = venv.measures(), tuple(venv.labels())
+        counters = {name: count - counted[name] for name, count in venv.counters().items()}
         for note in venv.take_notes():
             warnings.warn(note, stacklevel=2)
     finally:
@@ -194,7 +204,8 @@ def evaluate(
             venv.close()
     episode = np.tile(np.arange(episodes), len(rows) // episodes)
     space = venv.context_space
-    return Evaluation(space.names, rows, space.is_train(rows), episode, returns, lengths, died, measures, labels)
+    found = (space.names, rows, space.is_train(rows), episode, returns, lengths, died)
+    return Evaluation(*found, measures, labels, counters)
 
 
 def contexts_of(env: str | ContextualVectorEnv) -> ContextSpace:
@@ -202,15 +213,27 @@ def contexts_of(env: str | ContextualVectorEnv) -> ContextSpace:
     return get_env(env).context_space if isinstance(env, str) else env.context_space
 
 
+def other_physics(run: Run, asked: str | None = None) -> str:
+    """Name the physics that a run is tested in, the one asked for or that of training; nothing if it is the usual."""
+    physics = asked or run.config.env_options.get("physics", PHYSICS[0])
+    return "" if physics == PHYSICS[0] else str(physics)
+
+
 def stem_of(run: Run, number: int, grid: int, episodes: int, physics: str | None = None) -> Path:
-    """Name the files of an evaluation."""
-    name = f"{number}-grid{grid}" + (f"x{episodes}" if episodes > 1 else "")
-    return run.evaluations / (name if physics is None else f"{name}-{physics}")
+    """Name the files of an evaluation, by the physics that it is in."""
+    parts = (f"{number}-grid{grid}" + (f"x{episodes}" if episodes > 1 else ""), other_physics(run, physics))
+    return run.evaluations / "-".join(filter(None, parts))
 
 
 def picture_of(run: Run, physics: str | None = None) -> Path:
     """Name the picture of a run's last evaluation in a physics."""
-    return run.evaluations / f"heatmap{f'-{physics}' if physics else ''}.png"
+    return run.evaluations / f"{'-'.join(filter(None, ('heatmap', other_physics(run, physics))))}.png"
+
+
+def tested_with(run: Run, physics: str | None = None) -> dict[str, Any]:
+    """Give the options that a run is tested with, in another physics where one is asked for."""
+    asked = {} if physics is None else {"physics": physics}
+    return get_env(run.config.env).options_of_test(run.config.env_options, asked)
 
 
 def evaluate_run(
@@ -218,7 +241,7 @@ def evaluate_run(
 ) -> tuple[Evaluation, Path]:
     """Evaluate a run's checkpoint on the grid; write rows, summary and picture; give the files' common stem.
 
-    physics is for environments that have more than one, and then not the one that was trained in.
+    physics is for environments that have more than one; without it, tests are in that of training.
     """
     from sparc.figures import heatmap
     from sparc.loading import load
@@ -226,14 +249,14 @@ def evaluate_run(
     number = run.choose(which)
     env, space = run.config.env, get_env(run.config.env).context_space
     policy = load(run.path, number)
-    options = run.config.env_options | ({} if physics is None else {"physics": physics})
+    options = tested_with(run, physics)
     evaluation = evaluate(policy, env, space.grid(grid), episodes, progress=progress, **options)
     stem = stem_of(run, number, grid, episodes, physics)
     run.evaluations.mkdir(exist_ok=True)
     about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number,
              "grid": grid, "episodes": episodes, "reads": policy.reads, "options": options}  # fmt: skip
     evaluation.write_csv(stem.with_suffix(".csv"))
-    where = f", {physics} physics" if physics else ""
+    where = f", {other} physics" if (other := other_physics(run, physics)) else ""
     title = f"{run.config.method}, {env}{where}, {number:,} updates"
     heatmap({title: evaluation}, space, picture_of(run, physics))
     evaluation.write_json(stem.with_suffix(".json"), **about)  # last: where it is, the rest is whole

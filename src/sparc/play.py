@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
@@ -18,6 +16,7 @@ from sparc.display import short
 from sparc.envs import get_env, make_env
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.racing import car_models, context_of, label_of
+from sparc.envs.racing.view import font
 from sparc.envs.wind_view import choose_backend, make_current, release
 from sparc.errors import RunFailure, SparcError, UserError, nearest
 from sparc.loading import load
@@ -284,8 +283,7 @@ def steps_of(env: Any, most: int, steps: int | None) -> int:
 def make_stage(run: Run, width: int) -> Any:
     """Make the run's environment so that it draws itself, in this size if it can choose."""
     options = {"render_mode": "rgb_array", "disable_env_checker": True}
-    # as in tests: a flying lap does not end with the longest episode of training
-    options |= {**run.config.env_options, **get_env(run.config.env).test_options}
+    options |= get_env(run.config.env).options_of_test(run.config.env_options)
     try:
         return make_env(run.config.env, width=width, height=round(width * ASPECT), **options)
     except UserError:
@@ -361,13 +359,6 @@ def draw_panel(panel: Panel, width: int, top: int, unit: float, last: int) -> Im
         pencil.rounded_rectangle((x - half, y - 0.85 * unit, x + half, y + 0.85 * unit), radius=unit / 2, fill=OVER)
         pencil.text((x, y), panel.ended, WHITE, letters, anchor="mm")
     return image
-
-
-@lru_cache(64)
-def font(size: float, bold: bool) -> ImageFont.FreeTypeFont:
-    """Load the letters that Matplotlib brings along."""
-    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name, size)
 
 
 def fitting(text: str, size: float, room: float) -> ImageFont.FreeTypeFont:

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sparc.envs import get_env, make_vector_env
-from sparc.envs.contextual import ProgressCall
+from sparc.envs.contextual import ContextualVectorEnv, ProgressCall
 from sparc.envs.racing import RACES, car_models
 from sparc.envs.racing.course import Course as Road
 from sparc.envs.racing.env import RaceVectorEnv
-from sparc.envs.racing.install import find_torcs
+from sparc.envs.racing.installation import find_torcs
 from sparc.envs.racing.reference import race_safely
-from sparc.envs.racing.simulator import COLUMN, TRACE
-from sparc.envs.racing.tasks import CarModels
+from sparc.envs.racing.simulator import COLUMN, TRACE, TRACK_COLUMNS, Laps
+from sparc.envs.racing.tasks import PHYSICS, CarModels
+from sparc.envs.racing.tracks import Track
 from sparc.errors import UserError
+from sparc.evaluation import evaluate, other_physics, tested_with
 from sparc.figures import RESOLUTIONS, write
 from sparc.loading import load
 from sparc.machine import usable_cores
 from sparc.race_figures import racing_line
-from sparc.replay_page import Course, Drive, write_replay
+from sparc.replay_page import LINE, Course, Drive, write_replay
 from sparc.runs import Run
 
 if TYPE_CHECKING:  # brings JAX
@@ -51,46 +53,45 @@ def choose_contexts(env: str, cars: int) -> np.ndarray:
 def drive_laps(
     policy: Policy, env: str, contexts: np.ndarray, options: Mapping[str, Any], progress: ProgressCall | None = None
 ) -> tuple[list[Drive], Road]:
-    """Drive a flying lap in every context, with these options of the environment, and race the AI in the same cars."""
-    track, task = RACES[env]
-    options = {**get_env(env).test_options, **options, "setting": "lap"}
+    """Drive a flying lap in every context, with these options of the environment, and race the AI in the same cars.
+
+    Progress counts both, after the laps of the AI that are missing to compare with.
+    """
+    (track, task), entry = RACES[env], get_env(env)
+    options = entry.options_of_test(options)
+    entry.ready(contexts, options, progress)
+    rows = [list[np.ndarray]() for _ in contexts]
     venv = make_vector_env(env, len(contexts), usable_cores(), **options)
     assert isinstance(venv, RaceVectorEnv)
+    road = venv.course
+
+    def record(_: ContextualVectorEnv, alive: np.ndarray) -> None:
+        on_lap = alive & (venv.states[:, COLUMN["laps"]] == 1)
+        for row in np.flatnonzero(on_lap).tolist():
+            rows[row].append(venv.states[row, RECORDED].copy())
+        if progress:  # laps over, and the parts of those that are under way
+            driven = (~alive).sum() + venv.states[on_lap, COLUMN["distance"]].sum() / road.length
+            progress(int(driven), 2 * len(contexts))
+
     try:
-        obs, _ = venv.reset(seed=0, options={"context": contexts})
-        policy.reset()
-        alive, rows = np.ones(len(contexts), bool), [list[np.ndarray]() for _ in contexts]
-        while alive.any():
-            action = policy.act(
-                np.where(alive[:, None], obs, 0.0), venv.contexts if policy.reads == "context" else None
-            )
-            obs, _, terminated, truncated, _ = venv.step(action)
-            for on_lap in np.flatnonzero(alive & (venv.states[:, COLUMN["laps"]] == 1)).tolist():
-                rows[on_lap].append(venv.states[on_lap, RECORDED].copy())
-            alive &= ~(terminated | truncated)
-            if progress:
-                progress(int((~alive).sum()), len(contexts))
-        measures, road = venv.measures(), venv.course
-        for note in venv.take_notes():
-            warnings.warn(note, stacklevel=2)
+        measures = evaluate(policy, venv, contexts, on_step=record).measures
     finally:
-        policy.reset()
         venv.close()
-    torcs, space = find_torcs(), get_env(env).context_space
+    cars = [task.describe(context, options.get("physics", PHYSICS[0])) for context in contexts]
+    laps = race_all(track, cars, progress)
     drives = []
-    for row, context in enumerate(contexts):
+    for row, (context, ai) in enumerate(zip(contexts, laps, strict=True)):
         name, tyre, kind, size = task.label(context), "", "", {}
         if isinstance(task, CarModels):
             car, tyre = task.find(context)
             name, kind, size = car.name, car.class_name, {"length": car.length, "width": car.width}
-        ai = race_safely(torcs, track, task.describe(context, options.get("physics", "standard")))
         done = bool(measures["completed"][row])
         drives.append(
             Drive(
                 car=name,
                 class_name=kind,
                 tyre=tyre,
-                region="ind" if space.is_train(context)[0] else "ood",
+                region="ind" if entry.context_space.is_train(context)[0] else "ood",
                 agent=np.array(rows[row]).reshape(-1, len(TRACE)),
                 ai=ai.trace,
                 lap_time=float(measures["lap_time"][row]) if done else None,
@@ -99,21 +100,40 @@ def drive_laps(
                 **size,
             )
         )
-        if progress:
-            progress(row + 1, len(contexts))
     return drives, road
 
 
-def draw_lines(drives: Sequence[Drive], road: Road, folder: Path) -> tuple[list[Path], str]:
+def race_all(track: Track, cars: Sequence[str], progress: ProgressCall | None = None) -> list[Laps]:
+    """Let the AI race in each of these cars, on all cores: the second half of drive_laps."""
+    torcs, laps = find_torcs(), list[Laps]()
+    pool = ThreadPoolExecutor(usable_cores())
+    if progress:
+        progress(len(cars), 2 * len(cars))
+    try:
+        for lap in pool.map(lambda xml: race_safely(torcs, track, xml), cars):
+            laps.append(lap)
+            if progress:
+                progress(len(cars) + len(laps), 2 * len(cars))
+    finally:  # Ctrl-C too: no lap is begun that nobody waits for
+        pool.shutdown(cancel_futures=True)
+    return laps
+
+
+def draw_lines(
+    drives: Sequence[Drive], road: Road, folder: Path, progress: ProgressCall | None = None
+) -> tuple[list[Path], str]:
     """Draw the lines of laps on the track, into a folder: of all, or of a choice where they are many.
 
     Give the pictures, and a line on the laps without one.
     """
     begun = [drive for drive in drives if len(drive.agent) > 1]
-    paths = []
+    paths: list[Path] = []
     for old in folder.glob("*.png"):  # of an earlier page
         old.unlink()
-    for index in np.linspace(0, len(begun) - 1, min(len(begun), MOST_PICTURES)).round().astype(int).tolist():
+    chosen = np.linspace(0, len(begun) - 1, min(len(begun), MOST_PICTURES)).round().astype(int).tolist()
+    for index in chosen:
+        if progress:
+            progress(len(paths), len(chosen))
         drive = begun[index]
         time = f"{drive.lap_time:.1f} s" if drive.lap_time is not None else "not completed"
         name = " on ".join(filter(None, (drive.car, drive.tyre)))
@@ -151,11 +171,11 @@ def replay_run(
     else:
         raise UserError(f"{env} has no cars by name: leave --cars out.")
     number = run.choose(which)
-    options = run.config.env_options | ({} if physics is None else {"physics": physics})
-    drives, road = drive_laps(load(run.path, number), env, contexts, options, progress)
-    line = road.table[:: max(1, round(COURSE_POINTS * len(road.table) / road.length)), [0, 1, 3, 4, 6]]
-    physics = options.get("physics", "standard")
-    path = out or run.path / "replays" / f"{number}{'' if physics == 'standard' else f'-{physics}'}.html"
+    drives, road = drive_laps(load(run.path, number), env, contexts, tested_with(run, physics), progress)
+    columns = [TRACK_COLUMNS.index(column.name) for column in LINE]
+    line = road.table[:: max(1, round(COURSE_POINTS * len(road.table) / road.length)), columns]
+    name = "-".join(filter(None, (str(number), other_physics(run, physics))))
+    path = out or run.path / "replays" / f"{name}.html"
     title = f"{run.config.method} on {env}, seed {run.config.seed}, {number:,} updates"
     write_replay(path, Course(RACES[env][0].name, road.length, line), drives, title)
-    return path, *draw_lines(drives, road, path.with_name(f"{path.stem}-lines"))
+    return path, *draw_lines(drives, road, path.with_name(f"{path.stem}-lines"), progress)

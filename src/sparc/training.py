@@ -94,7 +94,8 @@ class Trainer:
             config.env, self.venv, self.make_policy(), environments.generate_state(self.venv.num_envs).tolist()
         )
         # what evaluations need and cannot have shows before the first update, not at the first evaluation
-        get_env(config.env).ready(self.venv.context_space.settings, config.env_options)
+        entry = get_env(config.env)
+        entry.ready(self.venv.context_space.settings, entry.options_of_test(config.env_options))
         if checkpoint.numbers(run.checkpoints):
             self.restore()
             run.begin(self.updates)
@@ -203,21 +204,21 @@ class Trainer:
     def evaluate(self) -> None:
         """Run the predetermined IND settings and remember what checkpoints are chosen by."""
         space: ContextSpace = self.venv.context_space
+        entry = get_env(self.config.env)
         rows = evaluate(
             self.make_policy(),
             self.config.env,
             space.settings,
             seed=EVALUATION_SEED,
             threads=1,
-            **self.config.env_options,
+            **entry.options_of_test(self.config.env_options),
         )
-        score = get_env(self.config.env).score
-        self.scores[self.updates] = rows.returns.tolist() if score is None else score(rows.measures)
+        self.scores[self.updates] = rows.returns.tolist() if entry.score is None else entry.score(rows.measures)
         record = {f"return_{i}": float(value) for i, value in enumerate(rows.returns)}
         record |= {name: float(values[there].mean()) for name, values in rows.measures.items()
                    if (there := np.isfinite(values)).any()}  # fmt: skip
         self.evaluation = {"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
-                           "mean_return": float(rows.returns.mean()), **record}  # fmt: skip
+                           "mean_return": float(rows.returns.mean()), **record, **rows.counters}  # fmt: skip
         self.run.log(self.evaluation)
 
     def log_training(self, metrics: dict[str, float]) -> None:

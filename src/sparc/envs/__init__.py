@@ -27,6 +27,7 @@ ENTRY_POINT_GROUP = "sparc.envs"  # each names a module that registers environme
 Creator = Callable[..., Any]
 Score = Callable[[Mapping[str, Array]], list[float]]
 Prepare = Callable[[Array, Mapping[str, Any], ProgressCall | None], None]
+Remarks = Callable[[Array, Mapping[str, Any]], list[str]]
 
 
 @dataclass(frozen=True)
@@ -40,20 +41,28 @@ class EnvEntry:
     test_options: Mapping[str, Any] = field(default_factory=dict)
     score: Score | None = None
     prepare: Prepare | None = None
+    remarks: Remarks | None = None
 
     @cached_property
     def context_space(self) -> ContextSpace:
         """The contexts, made when they are first asked for."""
         return self.space if isinstance(self.space, ContextSpace) else self.space()
 
-    def ready(
-        self, contexts: Array, options: Mapping[str, Any], progress: ProgressCall | None = None
-    ) -> dict[str, Any]:
-        """Prepare tests in these contexts, and give the options to make them with."""
-        options = {**self.test_options, **options}
+    def options_of_test(self, trained: Mapping[str, Any], asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Give the options to make a test with: those of training, but what tests have their own of, and what is asked.
+
+        So neither the setting nor the longest episode of training reaches a lap.
+        """
+        return {**trained, **self.test_options, **(asked or {})}
+
+    def ready(self, contexts: Array, options: Mapping[str, Any], progress: ProgressCall | None = None) -> None:
+        """Prepare tests in these contexts, which are made with these options."""
         if self.prepare:
             self.prepare(contexts, options, progress)
-        return options
+
+    def remark(self, contexts: Array, options: Mapping[str, Any]) -> list[str]:
+        """Say what a reader of such a test's results should know."""
+        return self.remarks(contexts, options) if self.remarks else []
 
 
 _entries: dict[str, EnvEntry] = {}
@@ -72,6 +81,7 @@ def register_env(
     test_options: Mapping[str, Any] | None = None,
     score: Score | None = None,
     prepare: Prepare | None = None,
+    remarks: Remarks | None = None,
 ) -> None:
     """Register an environment with a context, with Gymnasium as well.
 
@@ -81,7 +91,8 @@ def register_env(
 
     Evaluations make it with test_options. Checkpoints are chosen by the Pareto front of the returns in the settings, or
     of what score makes of the vector environment's measures() there: numbers of which more is better. What takes long
-    and is needed once for a set of contexts to be tested in, prepare(contexts, options, progress) does beforehand.
+    and is needed once for a set of contexts to be tested in, prepare(contexts, options, progress) does beforehand. What
+    `sparc evaluate` should say of such a test besides its results, remarks(contexts, options) gives.
     """
     if apply is not None:
         if not isinstance(make, str):
@@ -104,7 +115,8 @@ def register_env(
         vector_entry_point=make_vector if make_vector is not None else _sync(id),
         max_episode_steps=max_episode_steps,
     )
-    _entries[id] = EnvEntry(id, context_space, summary, max_episode_steps, dict(test_options or {}), score, prepare)
+    own = dict(test_options or {})
+    _entries[id] = EnvEntry(id, context_space, summary, max_episode_steps, own, score, prepare, remarks)
 
 
 def make_env(id: str, **options: Any) -> gym.Env[Any, Any]:

@@ -26,7 +26,7 @@ NEAR = 0.5  # s, how near to the line the first and the last sample of a lap mus
 
 
 class Column(NamedTuple):
-    """How page.js gets a column of numbers: as whole steps, differenced so often that mostly small numbers are left."""
+    """How laps.js gets a column of numbers: as whole steps, differenced so often that mostly small numbers are left."""
 
     name: str
     step: float
@@ -162,7 +162,7 @@ def _moved(before: NDArray[np.float64], row: NDArray[np.float64], time: float) -
 
 
 def packed(table: NDArray[np.float64], columns: Sequence[Column]) -> str:
-    """Write columns of numbers as text: differences of whole steps, byte by byte, deflated; page.js unpacks them."""
+    """Write columns of numbers as text: differences of whole steps, byte by byte, deflated; laps.js unpacks them."""
     if not np.isfinite(table).all():
         raise ValueError("not all of its numbers are finite")
     parts = []

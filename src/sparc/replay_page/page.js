@@ -257,7 +257,8 @@ find('#bar').style.background = `linear-gradient(to right, ${SPEEDS.join(', ')})
 find('#dirt-key').hidden = !track.hasLoose;
 readColours();
 showList();
-const asked = decodeURIComponent(location.hash.slice(1));
+let asked = location.hash.slice(1);
+try { asked = decodeURIComponent(asked); } catch { /* a link that was mistyped names no car */ }
 await pick(Math.max(data.drives.findIndex((drive) => drive.car === asked), 0));
 find('#wait').remove();
 showPicked();
