@@ -301,6 +301,15 @@ def test_options_win_over_the_file_and_the_file_over_the_preset(
     assert config.tune_temperature and config.env_options == {"change_probability": 0.5}
 
 
+def test_an_environment_may_have_a_preset_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.setattr("sparc.runs.Run.create", lambda config, path: config)
+    monkeypatch.setattr(commands, "work", lambda config, updates: made.append(config.width) or 0)
+    for words in (["RaceCars-forza-v0"], ["RaceCars-forza-v0", "--preset", "mujoco"], ["WindHopper-v5"]):
+        assert cli.main(["train", "sparc", *words]) == 0
+    assert made == [128, 256, 256]
+
+
 def test_an_existing_run_is_not_overwritten(sparc_cli: Cli, copy: Path) -> None:
     before = sorted((path, path.stat().st_mtime_ns) for path in copy.rglob("*"))
     line = complaint(sparc_cli("train", "sparc", BOAT, "--run-dir", "run"), 2)

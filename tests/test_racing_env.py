@@ -22,7 +22,7 @@ from sparc import checkpoint, evaluation
 from sparc.cli import main
 from sparc.config import make_config
 from sparc.envs import get_env
-from sparc.envs.racing import RACES, car_models, reference, register_track
+from sparc.envs.racing import RACES, car_models, context_of, reference, register_track
 from sparc.envs.racing.course import FAILURE_PENALTY, FELT, OBSERVATION_SIZE, REWARD_SCALE, Course, reward_of
 from sparc.envs.racing.env import OFF_STEPS, RUN_UP_SLOWEST, RUN_UP_SPEED, STUCK_STEPS, RaceVectorEnv
 from sparc.envs.racing.installation import Installation
@@ -331,6 +331,15 @@ def test_a_lap_on_the_long_track_is_not_cut_short() -> None:
     env = sparc.make_env(id, **get_env(id).test_options)
     assert env.spec is not None and env.spec.max_episode_steps is not None
     assert env.spec.max_episode_steps * CONTROL_STEP > 1000  # the AI takes up to ten minutes
+    env.close()
+
+
+@pytest.mark.usefixtures("torcs")
+def test_a_reset_refuses_what_it_does_not_know_and_takes_a_car_by_name() -> None:
+    env = sparc.make_env("RaceCars-g-track-1-v0")
+    env.reset(options={"context": context_of("RaceCars-g-track-1-v0", "kart-01")})
+    with pytest.raises(UserError, match=r"no option but 'context', got 'car'; .*context_of"):
+        env.reset(options={"car": "kart-01"})
     env.close()
 
 

@@ -33,7 +33,9 @@ EXAMPLES = {
     "references": "  sparc references RaceCars-forza-v0\n  sparc references RacePowerMass-forza-v0 --physics updated",
     "play": "  sparc play RUN --context x=2.5,z=-5\n"
     "  sparc play RUN --context x=-4,z=5 --video out.mp4 out.gif\n"
-    "  sparc play RUN --compare RUN2 RUN3 --context x=4 --steps 200 --video side-by-side.mp4",
+    "  sparc play RUN --compare RUN2 RUN3 --context x=4 --steps 200 --video side-by-side.mp4\n"
+    "  sparc play RUN --car rally-07 --tyre racing-soft     (racing: RaceCars)\n"
+    "  sparc play RUN --context power=1.5,mass=0.5          (racing: RacePowerMass)",
     "suite": "  sparc suite list\n  sparc suite run smoke\n  sparc suite report smoke",
     "suite list": "  sparc suite list",
     "suite run": "  sparc suite run smoke\n"
@@ -46,7 +48,7 @@ EXAMPLES = {
     "envs": "  sparc envs",
     "methods": "  sparc methods",
     "bench": "  sparc bench learner --env WindHalfCheetah-v5\n  sparc bench train --env WindHopper-v5\n"
-    "  sparc bench rollout --env RaceCars-forza-v0 --preset racing --steps 1e6\n"
+    "  sparc bench rollout --env RaceCars-forza-v0 --steps 1e6\n"
     "  sparc bench evaluate RUN",
 }
 
@@ -97,8 +99,8 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     train.add_argument("env", help="an environment id, or module:id; see `sparc envs`")
     train.add_argument("--run-dir", type=Path, help="a new directory (default runs/<env>/<method>/seed<k>-<utc>)")
     train.add_argument("--config", type=Path, metavar="F.yaml", help="a file with config fields; options win over it")
-    preset: Any = {"default": "mujoco", "help": f"what to start from: {', '.join(PRESETS)} (default mujoco)"}
-    train.add_argument("--preset", **preset)
+    preset = f"what to start from: {', '.join(PRESETS)} (default racing in races, else mujoco)"
+    train.add_argument("--preset", help=preset)
     fields = train.add_argument_group("config fields, with the defaults of the preset mujoco")
     for name, field in FIELDS.items():
         if name not in ("method", "env"):
@@ -110,7 +112,7 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
 
     evaluate = command("evaluate", "test a run on the grid of contexts, in and out of distribution")
     evaluate.add_argument("run", type=Path, help="a run directory")
-    evaluate.add_argument("--grid", default="21", help="contexts per feature (default 21: 441 cells for two features)")
+    evaluate.add_argument("--grid", help="contexts per feature (default 21: 441 cells for two features)")
     evaluate.add_argument("--episodes", default="1", help="episodes per context (default 1)")
     evaluate.add_argument("--checkpoint", default="best", help="best, last or a number of updates (default best)")
     evaluate.add_argument("--physics", help="racing: standard or updated (default that of training)")
@@ -167,7 +169,7 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     bench.add_argument("run", nargs="?", type=Path, help="evaluate: a run directory (default an untrained policy)")
     bench.add_argument("--env", help="an environment id (default WindHalfCheetah-v5)")
     bench.add_argument("--method", help="a method (default sparc)")
-    bench.add_argument("--preset", help=preset["help"])
+    bench.add_argument("--preset", help=preset)
     bench.add_argument("--steps", help="rollout: at least so many steps, to see whether memory stays flat, e.g. 1e6")
     return parser, parsers
 

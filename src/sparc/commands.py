@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparc.config import FIELDS, make_config, read_config
-from sparc.errors import UserError
+from sparc.errors import RunFailure, UserError
+
+if TYPE_CHECKING:  # takes a while
+    from sparc.runs import Run
+
+GRID = "21"  # contexts per feature of a test, unless told otherwise
 
 
 def train(parsed: argparse.Namespace) -> int:
     """`sparc train`."""
+    from sparc.envs import get_env
     from sparc.runs import Run
 
     values = read_config(parsed.config) if parsed.config else {}
     values |= {name: value for name, value in vars(parsed).items() if name in FIELDS}
     if isinstance(options := values.get("env_options"), list):
         values["env_options"] = dict(pair(option) for option in options)
-    return work(Run.create(make_config(values, parsed.preset), parsed.run_dir), None)
+    preset = parsed.preset or get_env(parsed.env).preset
+    return work(Run.create(make_config(values, preset), parsed.run_dir), None)
 
 
 def resume(parsed: argparse.Namespace) -> int:
@@ -38,7 +46,10 @@ def work(run: Any, updates: int | None) -> int:
 
     print(f"run: {run.path}")
     if updates is None and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
-        print(f"already at {run.config.updates:,} updates; go further with: sparc resume {run.path} --updates N")
+        further = f"go further with: sparc resume {run.path} --updates N"
+        if run.config.final_rate != 1.0:
+            further = "finished, its learning rates have fallen to their end: train a longer run anew"
+        print(f"already at {run.config.updates:,} updates; {further}")
         return 0
     with TrainingBar(run) as bar:
         from sparc.training import proceed
@@ -60,11 +71,15 @@ def work(run: Any, updates: int | None) -> int:
 
 def evaluate(parsed: argparse.Namespace) -> int:
     """`sparc evaluate`."""
-    grid, episodes = whole("--grid", parsed.grid, low=2), whole("--episodes", parsed.episodes)
+    grid = whole("--grid", GRID if parsed.grid is None else parsed.grid, low=2)
+    episodes = whole("--episodes", parsed.episodes)
 
     from sparc.runs import Run
 
     run = Run.open(parsed.run)
+    if parsed.grid is not None:
+        check_grid(run.config.env)
+    warn_untrained(run)
 
     from sparc.adaptation import adapt_run
     from sparc.display import step_bar, summary_table
@@ -93,6 +108,29 @@ def evaluate(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def check_grid(env: str) -> None:
+    """Refuse a grid of contexts where the tests have a set of their own."""
+    from sparc.contexts import Finite
+    from sparc.envs import get_env
+    from sparc.stopping import PARENT
+
+    region = get_env(env).context_space.as_tested().test
+    if isinstance(region, Finite) and PARENT not in os.environ:  # a suite has one grid for all, and names files by it
+        raise UserError(f"{env} is tested in {len(region.values):,} contexts of its own, not on a grid: leave --grid out.")
+
+
+def warn_untrained(run: Run) -> None:
+    """Say if a run has nothing but the checkpoint that it began with."""
+    from sparc import checkpoint
+
+    if checkpoint.numbers(run.checkpoints) == [0]:
+        config = run.config
+        after = min(filter(None, (config.evaluate_every, config.expert_updates, config.updates)))
+        print(
+            f"warning: only the untrained checkpoint 0 is there yet; the next comes at update {after:,}", file=sys.stderr
+        )
+
+
 def references(parsed: argparse.Namespace) -> int:
     """`sparc references`."""
     import numpy as np
@@ -102,7 +140,7 @@ def references(parsed: argparse.Namespace) -> int:
     from sparc.envs import get_env
     from sparc.envs.racing import RACES, SHOWN_WEAK
     from sparc.envs.racing.env import weak_laps
-    from sparc.envs.racing.reference import find_references, store_path
+    from sparc.envs.racing.reference import count_kept, find_references, store_path
     from sparc.stopping import while_wanted
 
     entry = get_env(parsed.env)
@@ -114,8 +152,12 @@ def references(parsed: argparse.Namespace) -> int:
     else:  # tests, and evaluations during training
         contexts = np.concatenate([space.grid(whole("--grid", parsed.grid, low=2)), space.settings])
     cars = [task.describe(context, parsed.physics) for context in contexts]
-    with step_bar(f"the built-in AI on {track.name}", "laps") as progress:
-        laps = find_references(track, cars, while_wanted(progress))
+    print(f"{len(cars):,} laps, {count_kept(track, cars):,} of them kept from before", flush=True)
+    try:
+        with step_bar(f"the built-in AI on {track.name}", "laps") as progress:
+            laps = find_references(track, cars, while_wanted(progress))
+    except KeyboardInterrupt:
+        raise RunFailure("interrupted; the laps so far are kept: run it again to go on.") from None
     times = np.array([lap.time for lap in laps])
     done = np.isfinite(times)
     low, middle, high = np.percentile(times[done], [0, 50, 100]) if done.any() else (np.nan, np.nan, np.nan)
@@ -142,6 +184,7 @@ def replay(parsed: argparse.Namespace) -> int:
     from sparc.stopping import while_wanted
 
     run = Run.open(parsed.run)
+    warn_untrained(run)
     run.lock(run.evaluating)  # two pages at once would be written over each other
     try:
         with step_bar(f"replay of {parsed.run.name}", "laps") as progress:
@@ -319,7 +362,8 @@ def bench(parsed: argparse.Namespace) -> int:
     if parsed.run:
         Run.open(parsed.run)
     else:
-        get_env(asked.env), check_method(asked.method)
+        asked = asked._replace(preset=parsed.preset or get_env(asked.env).preset)
+        check_method(asked.method)
         make_config({"method": asked.method, "env": asked.env}, asked.preset)
     print(benches.run(parsed.what, asked))
     return 0

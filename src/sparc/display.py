@@ -186,8 +186,9 @@ def environment_table(entries: Mapping[str, EnvEntry]) -> None:
     table.add_column("what it is and its context")
     for entry in entries.values():
         space = entry.context_space
-        if isinstance(space.train, Finite) and isinstance(space.test, Finite):
-            trained, tested = (f"{len(region.values):,}" for region in (space.train, space.test))
+        of_tests = space.as_tested().test
+        if isinstance(space.train, Finite) and isinstance(of_tests, Finite):
+            trained, tested = (f"{len(region.values):,}" for region in (space.train, of_tests))
             lines = [f"{space.size} features: {trained} contexts, tested {tested}"]
         else:
             ranges = (

@@ -142,7 +142,9 @@ def draw_lines(
         paths.append(folder / f"{re.sub(r'[^a-zA-Z0-9.]+', '-', drive.car)}.png")
         write(figure, paths[-1], RESOLUTIONS, {"Software": None})
     beyond = f"beyond the {MOST_PICTURES} that are drawn (name up to {MOST_PICTURES} with --cars for theirs)"
-    reasons = {"never came to the line": len(drives) - len(begun), beyond: len(begun) - len(paths)}
+    which = "--car NAME" if any(drive.tyre for drive in drives) else "--context power=…,mass=…"
+    never = f"never came to the line (`sparc play RUN {which}` shows why)"
+    reasons = {never: len(drives) - len(begun), beyond: len(begun) - len(paths)}
     return paths, ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
 
 

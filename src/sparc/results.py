@@ -270,6 +270,11 @@ def tables(
 
 def read(folder: Path) -> Results:
     """Read the tables again."""
+    if (folder / "config.yaml").is_file():
+        raise UserError(
+            f"{folder} is a run, not the results of a suite: `sparc evaluate {folder}` tests it, and of a suite's runs "
+            "`sparc suite report NAME` writes results."
+        )
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
         spaces = {env: ContextSpace.from_dict(space) for env, space in manifest["contexts"].items()}

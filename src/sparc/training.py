@@ -31,13 +31,13 @@ EVALUATION_SEED = 1_000_000  # the training evaluations begin from the same stat
 Report = Callable[[dict[str, Any]], None]
 
 
-def train(method: str, env: str, *, preset: str = "mujoco", run_dir: str | Path | None = None,
+def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Path | None = None,
           report: Report | None = None, **config: Any) -> Path:  # fmt: skip
     """Train a method on an environment and give the run directory; the keywords are the fields of `Config`.
 
     `report` is called with a dictionary of numbers after every chunk of updates, `print` for example.
     """
-    settings = make_config({"method": method, "env": env, **config}, preset)
+    settings = make_config({"method": method, "env": env, **config}, preset or get_env(env).preset)
     return proceed(Run.create(settings, Path(run_dir) if run_dir is not None else None), report)
 
 
@@ -156,8 +156,9 @@ class Trainer:
         metrics = {name: float(value) for name, value in means.items()}
         if bad := [name for name, value in metrics.items() if not np.isfinite(value)]:
             raise RunFailure(
-                f"{', '.join(bad)} became NaN or infinite before update {self.updates}: lower learning_rate or scale "
-                f"the rewards; the run can be resumed from its last checkpoint."
+                f"{', '.join(bad)} became NaN or infinite before update {self.updates}, and would again in a resumed "
+                f"run: begin a new one, `sparc train` with the same options and a lower learning rate, for instance "
+                f"--learning-rate {config.learning_rate / 3:.1g}."
             )
         return metrics
 

@@ -42,6 +42,7 @@ class EnvEntry:
     score: Score | None = None
     prepare: Prepare | None = None
     remarks: Remarks | None = None
+    preset: str = "mujoco"
 
     @cached_property
     def context_space(self) -> ContextSpace:
@@ -82,6 +83,7 @@ def register_env(
     score: Score | None = None,
     prepare: Prepare | None = None,
     remarks: Remarks | None = None,
+    preset: str = "mujoco",
 ) -> None:
     """Register an environment with a context, with Gymnasium as well.
 
@@ -92,7 +94,8 @@ def register_env(
     Evaluations make it with test_options. Checkpoints are chosen by the Pareto front of the returns in the settings, or
     of what score makes of the vector environment's measures() there: numbers of which more is better. What takes long
     and is needed once for a set of contexts to be tested in, prepare(contexts, options, progress) does beforehand. What
-    `sparc evaluate` should say of such a test besides its results, remarks(contexts, options) gives.
+    `sparc evaluate` should say of such a test besides its results, remarks(contexts, options) gives. Training starts
+    from preset unless told otherwise.
     """
     if apply is not None:
         if not isinstance(make, str):
@@ -116,7 +119,7 @@ def register_env(
         max_episode_steps=max_episode_steps,
     )
     own = dict(test_options or {})
-    _entries[id] = EnvEntry(id, context_space, summary, max_episode_steps, own, score, prepare, remarks)
+    _entries[id] = EnvEntry(id, context_space, summary, max_episode_steps, own, score, prepare, remarks, preset)
 
 
 def make_env(id: str, **options: Any) -> gym.Env[Any, Any]:

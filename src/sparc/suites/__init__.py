@@ -18,7 +18,7 @@ import yaml
 from sparc.config import FIELDS as CONFIG_FIELDS
 from sparc.config import Config, make_config, read_config
 from sparc.config import checked as checked_value
-from sparc.envs import get_env
+from sparc.envs import get_env, make_vector_env
 from sparc.errors import UserError, nearest
 from sparc.methods import check_method
 from sparc.results import env_of
@@ -281,6 +281,8 @@ def enrol(name: str, folder: Path, **given: Any) -> Suite:
     if written:
         given = {key: getattr(suite, key) for key in ("updates", *LISTS)} | given
     wanted = suite.scaled(**given)  # refuses what is wrong before a folder is made
+    if not (folder / PLAN).is_file():
+        try_environments(wanted)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several runners may share a folder
@@ -300,6 +302,13 @@ def enrol(name: str, folder: Path, **given: Any) -> Suite:
         wanted = suite.scaled(**(given | {"updates": updates}))
         wanted.joined(plan, suite).write(folder)
         return wanted
+
+
+def try_environments(suite: Suite) -> None:
+    """Make every environment once: what a simulator lacks is said once, not by every member."""
+    wanted = {(member.config.env, repr(member.config.env_options)): member.config for member in suite.members()}
+    for config in wanted.values():
+        make_vector_env(config.env, 1, **config.env_options).close()
 
 
 def fixed_length(plan: Suite, updates: int) -> str:

@@ -31,7 +31,7 @@ def car_models(id: str) -> CarModels | None:
     return task if isinstance(task, CarModels) else None
 
 
-def context_of(id: str, car: str, tyre: str | None) -> Array:
+def context_of(id: str, car: str, tyre: str | None = None) -> Array:
     """Give the context of a car by its name, on its test compound unless told otherwise."""
     if (task := car_models(id)) is None:
         raise UserError(f"{id} has no cars by name: --car is for races of car models, use --context")
@@ -89,6 +89,7 @@ def _register(track: Track) -> None:
             score=score,
             prepare=partial(prepare, track, task),
             remarks=partial(remarks, track, task),
+            preset="racing",
             summary=f"race {what} on {track.name} ({track.summary}) in TORCS",
         )
 

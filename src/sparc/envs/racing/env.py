@@ -287,6 +287,11 @@ class RaceEnv(Spaces):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Put the car of the context on the road."""
+        if options:
+            raise UserError(
+                f"a race is reset with no option but 'context', got '{next(iter(options))}'; "
+                "sparc.envs.racing.context_of gives the context of a car"
+            )
         super().reset(seed=seed)
         self._one._rngs[0] = self.np_random
         observations, _ = self._one.reset(options={"context": self.context[None]})

@@ -10,9 +10,9 @@ import hashlib
 import itertools
 import sqlite3
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,35 +71,34 @@ def find_references(
 ) -> list[Reference]:
     """Give the AI's flying lap in each of these cars, from the store where it is known."""
     torcs = find_torcs()
-    track.check()
-    road = _road(torcs, track)
-    keys = [hashlib.sha256((road + xml).encode()).hexdigest() for xml in cars]
-    try:
-        with closing(_open_store()) as store:
-            known = _read(store, keys)
-            missing = {key: xml for key, xml in zip(keys, cars, strict=True) if key not in known}
-            if progress and missing:
-                progress(0, len(missing))
-            with ThreadPoolExecutor(processes or usable_cores()) as pool:
-                try:
-                    laps = pool.map(lambda xml: _flying_lap(torcs, track, xml), missing.values())
-                    for done, (key, reference) in enumerate(zip(missing, laps, strict=True), start=1):
-                        known[key] = reference
-                        row = (key, track.name, reference.time, reference.off, reference.wall, reference.damage)
-                        with store:
-                            store.execute("INSERT OR REPLACE INTO laps VALUES (?, ?, ?, ?, ?, ?)", row)
-                        if progress:
-                            progress(done, len(missing))
-                except BaseException:  # Ctrl-C too: no lap is begun that nobody waits for
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    raise
-    except sqlite3.OperationalError as error:  # locked, not ours to write, no space
-        raise RunFailure(f"cannot use the store of reference laps {store_path()}: {error}") from None
-    except sqlite3.DatabaseError as error:
-        raise RunFailure(
-            f"the store of reference laps is damaged ({error}): delete {store_path()}, run again"
-        ) from None
+    keys = _keys(torcs, track, cars)
+    with _opened_store() as store:
+        known = _read(store, keys)
+        missing = {key: xml for key, xml in zip(keys, cars, strict=True) if key not in known}
+        if progress and missing:
+            progress(0, len(missing))
+        with ThreadPoolExecutor(processes or usable_cores()) as pool:
+            try:
+                laps = pool.map(lambda xml: _flying_lap(torcs, track, xml), missing.values())
+                for done, (key, reference) in enumerate(zip(missing, laps, strict=True), start=1):
+                    known[key] = reference
+                    row = (key, track.name, reference.time, reference.off, reference.wall, reference.damage)
+                    with store:
+                        store.execute("INSERT OR REPLACE INTO laps VALUES (?, ?, ?, ?, ?, ?)", row)
+                    if progress:
+                        progress(done, len(missing))
+            except BaseException:  # Ctrl-C too: no lap is begun that nobody waits for
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     return [known[key] for key in keys]
+
+
+def count_kept(track: Track, cars: Sequence[str]) -> int:
+    """Count the cars whose lap is in the store already."""
+    keys = _keys(find_torcs(), track, cars)
+    with _opened_store() as store:
+        known = _read(store, keys)
+    return sum(key in known for key in keys)
 
 
 def _flying_lap(torcs: Installation, track: Track, xml: str) -> Reference:
@@ -115,12 +114,32 @@ def store_path() -> Path:
     return cache_folder() / "laps.sqlite"
 
 
+def _keys(torcs: Installation, track: Track, cars: Sequence[str]) -> list[str]:
+    track.check()
+    road = _road(torcs, track)
+    return [hashlib.sha256((road + xml).encode()).hexdigest() for xml in cars]
+
+
 def _road(torcs: Installation, track: Track) -> str:
     """Tell apart all that laps depend on besides the car."""
     digest = hashlib.sha256(f"{torcs.version} {DRIVER} {NUMBER} {LAPS}".encode())
     for file in (*track.files(), torcs.libraries / f"drivers/{DRIVER}/{DRIVER}.so"):
         digest.update(file.read_bytes())
     return digest.hexdigest()
+
+
+@contextmanager
+def _opened_store() -> Iterator[sqlite3.Connection]:
+    """Open the store, and explain what goes wrong with it."""
+    try:
+        with closing(_open_store()) as store:
+            yield store
+    except sqlite3.OperationalError as error:  # locked, not ours to write, no space
+        raise RunFailure(f"cannot use the store of reference laps {store_path()}: {error}") from None
+    except sqlite3.DatabaseError as error:
+        raise RunFailure(
+            f"the store of reference laps is damaged ({error}): delete {store_path()}, run again"
+        ) from None
 
 
 def _open_store() -> sqlite3.Connection:
