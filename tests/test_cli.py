@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import sparc
-from sparc import bench, checkpoint, cli, commands
+from sparc import bench, checkpoint, cli, commands, race_replay
+from sparc.config import make_config
 from sparc.methods import METHODS
+from sparc.runs import Run
+from sparc.training import Trainer
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 COMMANDS = (
@@ -72,6 +76,11 @@ def test_examples_are_real_commands(capsys: pytest.CaptureFixture[str]) -> None:
             parser.parse_args(words[1:])
 
 
+def test_play_tells_how_to_ask_for_a_car(sparc_cli: Cli) -> None:
+    examples = succeed(sparc_cli("play", "--help")).split("examples:\n")[1]
+    assert "--car rally-07 --tyre racing-soft" in examples and "--context power=1.5,mass=0.5" in examples
+
+
 @pytest.mark.parametrize("arguments", [(), ("--help",)])
 def test_alone_it_shows_all_commands(sparc_cli: Cli, arguments: tuple[str, ...]) -> None:
     out = succeed(sparc_cli(*arguments))
@@ -93,7 +102,7 @@ def test_envs(sparc_cli: Cli) -> None:
         told[id or [*told][-1]] = [*told.get(id or [*told][-1], []), text]
     robots = [f"Wind{robot}-v5" for robot in ("HalfCheetah", "Hopper", "Walker2d", "Ant")]
     assert [id for id in told if not id.startswith("Race")] == [BOAT, *robots]
-    assert told["RaceCars-forza-v0"][-1] == "20 features: 3,708 contexts, tested 4,635"
+    assert told["RaceCars-forza-v0"][-1] == "20 features: 3,708 contexts, tested 515"
     assert "power [×]: 0.75 … 1.25, tested 0.5 … 1.5" in told["RacePowerMass-spring-v0"]
     assert told["WindHalfCheetah-v5"][-2:] == ["x [N]: -2.5 … 2.5, tested -5 … 5", "z [N]: -5 … 5, tested -10 … 10"]
     assert told[BOAT][0] == "hold a boat at a buoy in an unknown current"  # readable also in 80 columns
@@ -176,6 +185,45 @@ def test_a_run_from_beginning_to_end(sparc_cli: Cli, tiny_yaml: Path, tmp_path: 
     assert "30/30 updates" in sparc_cli("resume", run, "--updates", "3e1").stderr
     assert "updates: 30" in (run / "config.yaml").read_text()
     assert 30 in checkpoint.numbers(run / "checkpoints")
+
+
+def test_a_finished_run_whose_rates_fell_is_not_said_to_go_further(sparc_cli: Cli, copy: Path) -> None:
+    config = (copy / "config.yaml").read_text()
+    assert "go further with: sparc resume run --updates N" in succeed(sparc_cli("resume", "run"))
+    (copy / "config.yaml").write_text(config.replace("final_rate: 1.0", "final_rate: 0.0"))
+    out = succeed(sparc_cli("resume", "run"))
+    assert "already at 20 updates; it is finished, its learning rates have fallen" in out and "--updates" not in out
+
+
+def test_an_untrained_checkpoint_is_tested_with_a_warning(
+    tmp_path: Path, tiny: dict[str, Any], finished: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    warning = "warning: only the untrained checkpoint 0 is there yet; the next comes at update {}\n"
+    monkeypatch.setattr(race_replay, "replay_run", lambda *_: (tmp_path / "page.html", [], ""))
+    for method, updates, after in (("only-obs", 3000, 100), ("only-obs", 60, 60), ("rma", 80, 60)):
+        run = Run.create(
+            make_config({"method": method, "env": BOAT, **tiny, "updates": updates}), tmp_path / f"{after}"
+        )
+        Trainer(run, lambda record: None).venv.close()
+        run.close()
+        for words in (["evaluate", str(run.path), "--grid", "2"], ["replay", str(run.path)]):
+            assert cli.main(words) == 0
+            assert capsys.readouterr().err == warning.format(after)
+        shutil.rmtree(run.path)
+    assert cli.main(["replay", str(finished)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_grid_where_tests_have_their_own_contexts_is_warned_of(
+    tmp_path: Path, tiny: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_config({"method": "sparc", "env": "RaceCars-forza-v0", **tiny})
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config.to_dict()))
+    for words in (["--grid", "11"], []):
+        assert cli.main(["evaluate", str(tmp_path), *words]) == 2  # it has no checkpoint
+        warned = "RaceCars-forza-v0 is tested in 515 contexts of its own, not on a grid" in capsys.readouterr().err
+        assert warned == bool(words)
 
 
 @pytest.mark.parametrize(("which", "number"), [("last", 20), ("10", 10), ("best", None)])
@@ -342,6 +390,16 @@ def test_a_run_without_a_checkpoint(sparc_cli: Cli, copy: Path) -> None:
 def test_a_run_with_a_broken_config(sparc_cli: Cli, copy: Path) -> None:
     (copy / "config.yaml").write_text("method: [")
     assert "run/config.yaml" in complaint(sparc_cli("evaluate", "run"), 2)
+
+
+def test_a_run_is_no_folder_of_results(sparc_cli: Cli, copy: Path) -> None:
+    assert "run is a run, not the results of a suite: `sparc evaluate run`" in complaint(sparc_cli("report", "run"), 2)
+
+
+def test_a_suite_without_its_simulator_says_so_once_and_leaves_no_folder(sparc_cli: Cli, tmp_path: Path) -> None:
+    no_dpkg = {"PATH": str(tmp_path / "nothing")}
+    assert "racing needs TORCS" in complaint(sparc_cli("suite", "run", "race-cars", env=no_dpkg), 2)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_checkpoint_of_a_newer_sparc(sparc_cli: Cli, copy: Path) -> None:

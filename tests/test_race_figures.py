@@ -270,12 +270,14 @@ def test_a_lap_is_drawn_on_the_track_by_its_speed() -> None:
 def test_a_replay_has_the_lines_of_a_dozen_laps_and_of_none_that_never_began(tmp_path: Path) -> None:
     trace = np.random.default_rng(0).uniform(0, 50, (30, len(TRACE)))
 
-    def drive(number: int, samples: int = 30, time: float | None = 31.4) -> Drive:
+    def drive(number: int, samples: int = 30, time: float | None = 31.4, tyre: str = "") -> Drive:
         agent = trace[:samples]
-        return Drive(f"power ×{number / 10:g}", "", "", "ood", agent, trace, time, 30.0, clean=False)
+        return Drive(f"power ×{number / 10:g}", "", tyre, "ood", agent, trace, time, 30.0, clean=False)
+
+    never = "1 never came to the line (`sparc play RUN --context power=…,mass=…` shows why)"
 
     few, without = draw_lines([drive(5), drive(6, 0, None), drive(7, 9, None)], oval(), tmp_path / "few")
-    assert without == "1 never came to the line"
+    assert without == never
     assert [path.name for path in few] == ["power-0.5.png", "power-0.7.png"] and set(few) == {
         *(tmp_path / "few").iterdir()
     }
@@ -283,12 +285,14 @@ def test_a_replay_has_the_lines_of_a_dozen_laps_and_of_none_that_never_began(tmp
     laps = [drive(number) for number in range(40)]
     many, without = draw_lines([*laps, drive(41, 0, None)], oval(), tmp_path / "many")
     assert len(many) == len(set(many)) == MOST_PICTURES
-    assert without == "1 never came to the line, 28 beyond the 12 that are drawn (name up to 12 with --cars for theirs)"
+    assert without == f"{never}, 28 beyond the 12 that are drawn (name up to 12 with --cars for theirs)"
     (tmp_path / "many" / "mine.txt").touch()
     assert draw_lines(laps[:2], oval(), tmp_path / "many")[1] == ""
     assert {path.name for path in (tmp_path / "many").iterdir()} == {"power-0.png", "power-0.1.png", "mine.txt"}
     assert {"power-0.png", "power-3.9.png"} <= {path.name for path in many}  # over all of them
-    assert draw_lines([drive(1, 0, None)], oval(), tmp_path / "none")[0] == [] and not (tmp_path / "none").exists()
+    none, without = draw_lines([drive(1, 0, None, "racing-soft")], oval(), tmp_path / "none")
+    assert none == [] and not (tmp_path / "none").exists()
+    assert without == "1 never came to the line (`sparc play RUN --car NAME` shows why)"
 
 
 @pytest.mark.parametrize(("count", "ood", "ind"), [(1, 1, 0), (24, 12, 12), (300, 103, 197), (999, 103, 412)])

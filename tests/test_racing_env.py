@@ -559,9 +559,26 @@ def test_no_reference_lap_is_begun_after_an_interrupt(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(reference, "_flying_lap", lap)
+    track, cars = TRACKS["g-track-1"], [str(number) for number in range(50)]
+    assert reference.count_kept(track, cars) == 0
     with pytest.raises(KeyboardInterrupt):
-        find_references(TRACKS["g-track-1"], [str(number) for number in range(50)], interrupt, processes=1)
+        find_references(track, cars, interrupt, processes=1)
     assert len(begun) < 25
+    assert reference.count_kept(track, cars) == 1  # what was driven is kept
+
+
+def test_laps_to_drive_are_counted_before_and_an_interrupt_says_that_they_are_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any) -> list[Reference]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reference, "count_kept", lambda track, cars: 515)
+    monkeypatch.setattr(reference, "find_references", interrupted)
+    assert main(["references", "RaceCars-forza-v0"]) == 1
+    told = capsys.readouterr()
+    assert told.out == "4,635 laps, 515 of them kept from before\n"
+    assert told.err == "sparc: interrupted; the laps so far are kept: run it again to go on.\n"
 
 
 def test_a_driver_that_crashes_races_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -597,6 +614,7 @@ def test_weak_laps_of_the_ai_are_named(monkeypatch: pytest.MonkeyPatch, capsys: 
         weak = [Reference(90.0, 0.5, 0.0, 0.0), Reference(91.0, 0.0, 0.25, 12.0), Reference(*[np.nan] * 4)]
         return weak + [Reference(80.0, 0.0, 0.0, 3.0)] * 12 + [Reference(80.0, 0.0, 0.0, 0.0)] * (len(cars) - 15)
 
+    monkeypatch.setattr(reference, "count_kept", lambda track, cars: 0)  # does without TORCS
     monkeypatch.setattr(reference, "find_references", laps)
     assert main(["references", POWER_MASS, "--grid", "4"]) == 0
     out = capsys.readouterr().out

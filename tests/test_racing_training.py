@@ -137,7 +137,8 @@ def test_a_run_is_replayed_as_a_page_with_racing_lines_and_played_with_its_lap(l
     page, lines, without = replay_run(run, "last", 2, [], None, tmp_path / "page.html", None)
     assert page.stat().st_size > 10_000
     assert {*lines} == ({*(tmp_path / "page-lines").iterdir()} if lines else set())  # it may not come to the line
-    assert without == ("" if len(lines) == 2 else f"{2 - len(lines)} never came to the line")
+    why = "never came to the line (`sparc play RUN --context power=…,mass=…` shows why)"
+    assert without == ("" if len(lines) == 2 else f"{2 - len(lines)} {why}")
     with pytest.raises(UserError, match="is a folder: --out takes the file of the page"):
         replay_run(run, "last", 1, [], None, tmp_path, None)
     run.config.env_options["physics"] = "updated"  # trained in: what is replayed, unless told otherwise

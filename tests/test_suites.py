@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sparc import suites
 from sparc.errors import UserError
 from sparc.methods import METHODS
 from sparc.results import label
@@ -29,18 +30,18 @@ def write(folder: Path, **changes: Any) -> Path:
 
 
 def test_the_provided_suites_are_the_papers() -> None:
-    suites = provided()
-    assert {name: len(suite.members()) for name, suite in suites.items()} == {
+    ours = provided()
+    assert {name: len(suite.members()) for name, suite in ours.items()} == {
         "mujoco": 75, "history-length": 25, "rollout-policy": 30, "smoke": 5,
         "race-cars": 30, "race-power-mass": 15, "race-physics-update": 15, "race-rollout-policy": 12, "race-long": 3,
     }  # fmt: skip
-    lengths = {member.config.history_length for member in suites["history-length"].members()}
+    lengths = {member.config.history_length for member in ours["history-length"].members()}
     assert lengths == {5, 10, 25, 50, 100}
-    assert {member.config.rollout_policy for member in suites["rollout-policy"].members()} == {"adapter", "expert"}
-    reference = suites["mujoco"].reference
+    assert {member.config.rollout_policy for member in ours["rollout-policy"].members()} == {"adapter", "expert"}
+    reference = ours["mujoco"].reference
     assert reference is not None
     assert {env: set(values) for env, values in reference["ood"].items()} == {
-        env: set(suites["mujoco"].methods) for env in suites["mujoco"].envs
+        env: set(ours["mujoco"].methods) for env in ours["mujoco"].envs
     }
 
 
@@ -87,7 +88,10 @@ def test_a_variation_that_differs_in_nothing_is_the_shared_suites_run(tmp_path: 
         read_suite(write(tmp_path, **same, runs="mujoco"))
 
 
-def test_a_suite_that_shares_runs_takes_their_updates_and_never_trains_them_on(tmp_path: Path) -> None:
+def test_a_suite_that_shares_runs_takes_their_updates_and_never_trains_them_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suites, "try_environments", lambda suite: None)  # does without TORCS
     enrol("race-cars", tmp_path / "race-cars", updates=20_000, seeds=[0])
     suite = enrol("race-physics-update", tmp_path / "race-physics-update")
     assert suite.updates == 20_000 == planned("race-physics-update", tmp_path / "race-physics-update").updates
@@ -160,7 +164,8 @@ def test_what_a_user_adds_to_the_own_file_is_run(tmp_path: Path) -> None:
         planned("nowhere", tmp_path)
 
 
-def test_a_plan_is_not_changed_to_another_experiment(tmp_path: Path) -> None:
+def test_a_plan_is_not_changed_to_another_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suites, "try_environments", lambda suite: None)  # does without TORCS
     folder = tmp_path / "runs"
     enrol("mujoco", folder, updates=1000, seeds=[0])
     before = (folder / "suite.yaml").read_text()

@@ -400,6 +400,21 @@ def test_a_broken_environment_is_named(
     assert "context drift=" in line
 
 
+def test_learning_that_breaks_down_asks_for_a_new_run_with_a_lower_rate(
+    unreliable: Any, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(unreliable.values, "reward", 1e30)  # its square is no float32
+    unreliable.wrong, unreliable.wrong_at = "reward", 7
+    remedy = (
+        r"NaN or infinite before update \d+, and would again in a resumed run.*sparc train.*--learning-rate 0\.0001\.$"
+    )
+    env, fields = "unreliable_env:Unreliable-v0", {**tiny, "num_quantiles": 1, "learning_rate": 3e-4}
+    with pytest.raises(RunFailure, match=remedy):
+        sparc.train("oracle", env, run_dir=tmp_path / "run", updates=100, **fields)
+    with pytest.raises(RunFailure, match=remedy):
+        sparc.resume(tmp_path / "run")
+
+
 def test_a_run_goes_on_once_its_environment_is_repaired(
     unreliable: Any, tmp_path: Path, tiny: dict[str, Any], assert_same_run: Compare
 ) -> None:

@@ -112,7 +112,9 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
 
     evaluate = command("evaluate", "test a run on the grid of contexts, in and out of distribution")
     evaluate.add_argument("run", type=Path, help="a run directory")
-    evaluate.add_argument("--grid", help="contexts per feature (default 21: 441 cells for two features)")
+    evaluate.add_argument(
+        "--grid", default=commands.GRID, help="contexts per feature (default 21: 441 cells for two features)"
+    )
     evaluate.add_argument("--episodes", default="1", help="episodes per context (default 1)")
     evaluate.add_argument("--checkpoint", default="best", help="best, last or a number of updates (default best)")
     evaluate.add_argument("--physics", help="racing: standard or updated (default that of training)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -47,8 +46,8 @@ def work(run: Any, updates: int | None) -> int:
     print(f"run: {run.path}")
     if updates is None and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
         further = f"go further with: sparc resume {run.path} --updates N"
-        if run.config.final_rate != 1.0:
-            further = "finished, its learning rates have fallen to their end: train a longer run anew"
+        if run.config.final_rate != 1.0:  # see Run.extend
+            further = "it is finished, its learning rates have fallen to their end: train a longer run anew"
         print(f"already at {run.config.updates:,} updates; {further}")
         return 0
     with TrainingBar(run) as bar:
@@ -71,14 +70,14 @@ def work(run: Any, updates: int | None) -> int:
 
 def evaluate(parsed: argparse.Namespace) -> int:
     """`sparc evaluate`."""
-    grid = whole("--grid", GRID if parsed.grid is None else parsed.grid, low=2)
+    grid = whole("--grid", parsed.grid, low=2)
     episodes = whole("--episodes", parsed.episodes)
 
     from sparc.runs import Run
 
     run = Run.open(parsed.run)
-    if parsed.grid is not None:
-        check_grid(run.config.env)
+    if parsed.grid != GRID:
+        warn_of_no_grid(run.config.env)
     warn_untrained(run)
 
     from sparc.adaptation import adapt_run
@@ -108,15 +107,15 @@ def evaluate(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def check_grid(env: str) -> None:
-    """Refuse a grid of contexts where the tests have a set of their own."""
+def warn_of_no_grid(env: str) -> None:
+    """Warn where the tests have a set of contexts of their own."""
     from sparc.contexts import Finite
     from sparc.envs import get_env
-    from sparc.stopping import PARENT
 
     region = get_env(env).context_space.as_tested().test
-    if isinstance(region, Finite) and PARENT not in os.environ:  # a suite has one grid for all, and names files by it
-        raise UserError(f"{env} is tested in {len(region.values):,} contexts of its own, not on a grid: leave --grid out.")
+    if isinstance(region, Finite):
+        what = f"{env} is tested in {len(region.values):,} contexts of its own, not on a grid: --grid changes nothing"
+        print(f"warning: {what}", file=sys.stderr)
 
 
 def warn_untrained(run: Run) -> None:
@@ -126,9 +125,8 @@ def warn_untrained(run: Run) -> None:
     if checkpoint.numbers(run.checkpoints) == [0]:
         config = run.config
         after = min(filter(None, (config.evaluate_every, config.expert_updates, config.updates)))
-        print(
-            f"warning: only the untrained checkpoint 0 is there yet; the next comes at update {after:,}", file=sys.stderr
-        )
+        what = f"only the untrained checkpoint 0 is there yet; the next comes at update {after:,}"
+        print(f"warning: {what}", file=sys.stderr)
 
 
 def references(parsed: argparse.Namespace) -> int:
