@@ -45,7 +45,7 @@ def test_a_label_counts_only_where_it_is_planned() -> None:
     del results.envs[OTHER].returns["rma"]
     assert labels_in(results, OTHER) == ["sparc"]
     assert gaps(results, OTHER, "returns", results.labels) == []
-    assert means_over(results, results.envs, "returns", results.labels) == "one seed each"
+    assert means_over(results, results.envs, "returns", results.labels, shown="small dots") == "one seed each"
 
 
 def test_a_trace_or_a_curve_without_rows_counts_as_missing() -> None:

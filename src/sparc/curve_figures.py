@@ -135,10 +135,8 @@ def history_length(results: Results) -> Figure | None:
         panel.minorticks_off()
         panel.yaxis.set_major_formatter(grouped)
         panel.set(title=env, xlabel="history length H [steps]", ylabel="OOD return" if panel is panels[0, 0] else "")
-    means = means_over(results, results.envs, "returns", varied)
-    add_title(
-        figure, f"OOD return of {', '.join(NAMES.get(m, m) for m in methods)} by history length: {means} (small dots)"
-    )
+    means = means_over(results, results.envs, "returns", varied, shown="small dots")
+    add_title(figure, f"OOD return of {', '.join(NAMES.get(m, m) for m in methods)} by history length: {means}")
     lines = [line for env in results.envs for line in gaps(results, env, "returns", varied)]
     add_note(figure, lines, method_handles(results, methods) if len(methods) > 1 else ())
     return figure

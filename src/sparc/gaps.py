@@ -27,12 +27,12 @@ def seeds(results: Results, env: str, name: str) -> str:
     return f"n = {there}" if there == planned else f"n = {there} of {planned}"
 
 
-def means_over(results: Results, envs: Iterable[str], kind: str, names: Iterable[str]) -> str:
-    """Say over how many seeds means are: one number or, where they differ, the least and the most."""
+def means_over(results: Results, envs: Iterable[str], kind: str, names: Iterable[str], shown: str = "") -> str:
+    """Say over how many seeds means are, one number or the least and the most, and what shows the single ones."""
     found = {count(results, env, kind, name) for name in names for env in envs} - {0}
     if max(found, default=0) <= 1:
         return "one seed each" if found else "no results"
-    return f"mean ± s.e.m. over {how_many(found)}"
+    return f"mean ± s.e.m. over {how_many(found)}" + (f" ({shown})" if shown else "")
 
 
 def how_many(counts: Collection[int]) -> str:

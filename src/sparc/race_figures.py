@@ -69,7 +69,7 @@ def laps(results: Results, env: str) -> Figure | None:
             bars: dict[str, Any] = {"xerr": x_sem, "yerr": y_sem} if np.isfinite(x_sem) else {}
             panel.errorbar(x, y, **bars, color=look.colour, marker=look.marker, ms=6, lw=1.2, zorder=1 + look.width)
     dress(panels, part)
-    add_title(figure, f"{env}: {means_over(results, [env], 'returns', names)} (small dots)")
+    add_title(figure, f"{env}: {means_over(results, [env], 'returns', names, shown='small dots')}")
     add_note(figure, gaps(results, env, "returns", labels_in(results, env)), mark_handles(results, env))
     return figure
 

@@ -146,8 +146,9 @@ def summary_figure(results: Results) -> Figure:
         marks.append(
             mark(color=PAPER, marker="D", ms=3.5, label=f"OOD return, {reference['title']}, {updates} updates")
         )
-    budget, means = thousands(results.manifest["updates"]), means_over(results, results.envs, "returns", names)
-    add_title(figure, f"{results.manifest['title']}: {budget} updates, {means} (small dots)")
+    budget = thousands(results.manifest["updates"])
+    means = means_over(results, results.envs, "returns", names, shown="small dots")
+    add_title(figure, f"{results.manifest['title']}: {budget} updates, {means}")
     add_note(figure, [line for env in results.envs for line in gaps(results, env, "returns", names)], marks)
     return figure
 
