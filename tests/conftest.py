@@ -32,6 +32,8 @@ TINY = {
     "history_length": 5,
     "num_quantiles": 4,
     "batch_size": 8,
+    "adapter_batch_size": 0,
+    "final_rate": 1.0,
     "num_envs": 5,
     "random_steps": 50,
     "replay_capacity": 400,
@@ -80,7 +82,8 @@ def assert_same_run() -> Callable[..., None]:
     def contents(run: Path, but: tuple[str, ...]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         arrays, meta = checkpoint.load(run / "checkpoints" / str(checkpoint.numbers(run / "checkpoints")[-1]))
         del meta["checksums"]  # of the file, whose header has no fixed order
-        but = ("updates_per_s", *but)
+        meta.pop("processor_s", None)
+        but = ("updates_per_s", "processor_s", *but)
         kept = {name: array for name, array in arrays.items() if name not in but}
         bits = {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in kept.items()}
         records = [{k: v for k, v in record.items() if k not in but} for record in Run.open(run).records()]

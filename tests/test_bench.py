@@ -11,6 +11,7 @@ import pytest
 
 import sparc
 from sparc import bench, cli
+from sparc.config import PRESETS
 
 BOAT, CARS = "DriftingBoat-v0", "RaceCars-g-track-1-v0"
 
@@ -36,10 +37,11 @@ def measure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 @pytest.mark.usefixtures("torcs")
 def test_a_race_tells_the_simulators_memory_over_steps_and_cars(measure: Callable[..., dict[str, Any]]) -> None:
     asked = ("rollout", "--env", CARS, "--method", "only-obs", "--preset", "racing")
-    assert measure(*asked)["env_steps"] == 32
-    found = measure(*asked, "--steps", "5e3")
-    assert 5_000 <= found["env_steps"] < 5_000 + 32
-    assert 32 <= found["context_changes"] < 1_000  # nobody steers: within seconds every car is given up once
+    num_envs = PRESETS["racing"]["num_envs"]
+    assert measure(*asked)["env_steps"] == num_envs
+    found = measure(*asked, "--steps", "16e3")
+    assert 16_000 <= found["env_steps"] < 16_000 + num_envs
+    assert num_envs <= found["context_changes"] < 3_000  # nobody steers: within seconds every car is given up once
     before, after = found["simulator_mb"]["before"], found["simulator_mb"]["after"]
     assert 4.0 < before < 1_000.0 and abs(after - before) < 2.0
 
@@ -70,10 +72,18 @@ def test_evaluations_are_timed_with_a_runs_own_policy(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("learner", "RUN"), "only `sparc bench evaluate` takes a run, not `learner`"),
+        (("learner", "RUN"), "only `sparc bench evaluate` and `sparc bench time-to-return` take a run, not `learner`"),
+        (("evaluate", "RUN", "RUN2"), "`sparc bench evaluate` takes one run, not 2"),
         (("evaluate", "RUN", "--method", "rma"), "--method does not go with a run"),
         (("evaluate", "RUN"), "RUN is not a run directory"),
         (("replay", "--steps", "100"), "--steps is for `sparc bench rollout`"),
+        (("train", "--return", "100"), "--return is for `sparc bench time-to-return`, not for `train`"),
+        (("time-to-return", "--return", "100"), "time-to-return needs a run, for example"),
+        (("time-to-return", "RUN"), "time-to-return needs --return, for example"),
+        (("time-to-return", "RUN", "--return", "much"), "--return must be a number, not 'much'"),
+        (("time-to-return", "RUN", "--return", "nan"), "--return must be a finite number"),
+        (("time-to-return", "RUN", "--return", "100"), "RUN is not a run directory"),
+        (("time-to-return", "RUN", "--return", "100", "--method", "rma"), "--method does not go with a run"),
         (("rollout", "--steps", "many"), "--steps must be a whole number"),
     ],
 )
@@ -90,3 +100,59 @@ def test_a_missing_simulator_is_a_mistake_of_the_user(
     done = sparc_cli("bench", "rollout", "--env", CARS, "--preset", "racing", env={"PATH": "/nowhere"})
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("sparc: racing needs TORCS") and len(done.stderr.splitlines()) == 1
+
+
+def test_products_are_those_of_an_update() -> None:
+    """Worked out by hand for Only Obs: layers and heads of actor (o), critics (o, a), forwards and backwards."""
+    import numpy as np
+
+    from sparc.config import make_config
+    from sparc.methods import get_method
+    from sparc.methods.qr_sac import Spec
+    from sparc.replay import Batch
+
+    obs, action, batch, width = 3, 2, 5, 7
+
+    def counted(**values: Any) -> int:
+        config = make_config({"method": "only-obs", "env": "any", "width": width, "num_quantiles": 4,
+                              "batch_size": batch, "chunk": 10, **values})  # fmt: skip
+        method = get_method("only-obs")(config, Spec(obs, action, (0.0,), (1.0,)))
+        drawn = [np.zeros((10, batch, *shape), np.float32) for shape in ((obs,), (action,), (), (), (obs,), (1,), (1,))]
+        return bench.flops(bench.products(method, Batch(*drawn, None, None)))
+
+    def forward(size_in: int, size_out: int) -> int:
+        return 2 * batch * (size_in * width + 3 * width * width + width * size_out)
+
+    actor, critic = forward(obs, 2 * action), forward(obs + action, 4)
+    first = 2 * batch * width  # per input: what a first layer's input costs
+    critics = (
+        actor + 2 * critic + 2 * (3 * critic - first * (obs + action))
+    )  # next action, targets, critics with gradient
+    actors = 3 * actor - first * obs + 2 * 2 * critic  # its own gradient, and that of its action through both critics
+    assert counted() == critics + actors
+    assert counted(policy_delay=2) == 2 * critics + actors
+
+
+def test_a_cold_product_has_new_weights_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+
+    used: list[tuple[int, ...]] = []
+    real = np.matmul
+
+    def matmul(a: Any, b: Any, out: Any) -> Any:
+        used.append((id(a), id(b), id(out)))
+        return real(a, b, out=out)
+
+    def five(call: Callable[[], Any], seconds: float = 0.0) -> float:
+        for _ in range(5):
+            call()
+        return 100.0
+
+    monkeypatch.setattr(np, "matmul", matmul)
+    monkeypatch.setattr(bench, "rate", five)
+    shape = bench.Counter({(4, 512, 512): 2})
+    assert bench.sgemm_gflops(shape) == bench.sgemm_gflops(shape, cold=True) == 2 * 4 * 512 * 512 * 100 / 1e9
+    warm, cold = used[:5], used[5:]
+    assert len(set(warm)) == 1
+    assert [len({call[i] for call in cold}) for i in range(3)] == [1, 5, 1]
+    assert bench.COLD_BYTES // (4 * 512 * 512) == 8

@@ -23,6 +23,7 @@ SOME = {
     "b.c": np.array([2**63], np.uint64),
     "none": np.zeros((0, 3)),
 }
+# of a version that chose by the mean of the scores: it has no "choice"
 META_OF = {"phase": "train", "scores": [[10, 1.25, -0.1]], "config": {"env": "Boot-ü", "n": None}}
 
 

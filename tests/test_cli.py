@@ -16,7 +16,7 @@ import yaml
 
 import sparc
 from sparc import bench, checkpoint, cli, commands, race_replay
-from sparc.config import make_config
+from sparc.config import PRESETS, make_config
 from sparc.methods import METHODS
 from sparc.runs import Run
 from sparc.training import Trainer
@@ -341,21 +341,22 @@ def test_options_win_over_the_file_and_the_file_over_the_preset(
     made = []
     monkeypatch.setattr(commands, "work", lambda run, updates: made.append(run.config) or 0)
     monkeypatch.chdir(tmp_path)
-    Path("my.yaml").write_text("batch_size: 7\nwidth: 9\nmethod: rma\nenv_options: {change_probability: 0.5}\n")
+    Path("my.yaml").write_text("batch_size: 17\nwidth: 9\nmethod: rma\nenv_options: {change_probability: 0.5}\n")
     words = ["train", "sparc", BOAT, "--preset", "light", "--config", "my.yaml", "--width", "11", "--tune-temperature"]
     assert cli.main(words) == 0
     (config,) = made
-    assert (config.method, config.batch_size, config.width, config.history_length) == ("sparc", 7, 11, 10)
+    assert (config.method, config.batch_size, config.width, config.history_length) == ("sparc", 17, 11, 10)
     assert config.tune_temperature and config.env_options == {"change_probability": 0.5}
 
 
 def test_an_environment_may_have_a_preset_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     monkeypatch.setattr("sparc.runs.Run.create", lambda config, path: config)
-    monkeypatch.setattr(commands, "work", lambda config, updates: made.append(config.width) or 0)
-    for words in (["RaceCars-forza-v0"], ["RaceCars-forza-v0", "--preset", "mujoco"], ["WindHopper-v5"]):
+    monkeypatch.setattr(commands, "work", lambda config, updates: made.append(config.updates) or 0)
+    race, wind, boat = "RaceCars-forza-v0", "WindHopper-v5", "DriftingBoat-v0"
+    for words in ([race], [race, "--preset", "mujoco"], [wind], [boat]):
         assert cli.main(["train", "sparc", *words]) == 0
-    assert made == [128, 256, 256]
+    assert made == [PRESETS["racing"]["updates"], 3_000_000, PRESETS["fast"]["updates"], 3_000_000]
 
 
 def test_an_existing_run_is_not_overwritten(sparc_cli: Cli, copy: Path) -> None:
@@ -480,8 +481,8 @@ def test_bench_replay(sparc_cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("what", "keys"),
     [
-        ("learner", {"updates_per_s", "gflops", "sgemm_gflops", "fraction_of_peak", "mflop_per_update"}),
-        ("train", {"updates_per_s", "gflops", "sgemm_gflops", "fraction_of_peak", "env_steps_per_s"}),
+        ("learner", {"updates_per_s", "gflops", "fraction_of_peak", "fraction_of_cold_peak", "mflop_per_update"}),
+        ("train", {"updates_per_s", "sgemm_gflops", "fraction_of_peak", "cold_sgemm_gflops", "env_steps_per_s"}),
         ("rollout", {"num_envs", "env_steps_per_s", "env_steps_per_s_with_policy"}),
         ("policy", {"microseconds_per_action"}),
         ("evaluate", {"seconds", "cells", "env_steps"}),

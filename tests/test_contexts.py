@@ -34,6 +34,40 @@ def test_default_settings_are_the_papers() -> None:
     np.testing.assert_allclose(ant.settings, [[0.0, 0.0], [-0.05, 0.05], [0.1, 0.1]])
 
 
+def test_choice_settings_fill_the_training_region_and_are_not_tested() -> None:
+    midpoints = [-0.75, -0.25, 0.25, 0.75]
+    np.testing.assert_allclose(WIND.choice_settings, [[2.5 * x, 5 * z] for x in midpoints for z in midpoints])
+    assert not (WIND.choice_settings[:, None] == WIND.grid(21)).all(axis=2).any()
+    one = ContextSpace.box(m=("kg", (0.0, 1.6), (0.0, 2.0)))
+    np.testing.assert_allclose(one.choice_settings[:, 0], np.arange(0.05, 1.6, 0.1))
+    flat = ContextSpace.box(m=("kg", (0.0, 1.6), (0.0, 2.0)), g=("", (9.81, 9.81), (9.81, 9.81)))
+    np.testing.assert_allclose(flat.choice_settings, np.c_[one.choice_settings, np.full(16, 9.81)])
+    constant = ContextSpace.box(g=("", (9.81, 9.81), (9.81, 9.81)))
+    np.testing.assert_array_equal(constant.choice_settings, np.full((16, 1), 9.81))
+    for size in (3, 5):
+        many = ContextSpace.box(**{f"x{i}": ("", (-1, 1), (-2, 2)) for i in range(size)})
+        rows = many.choice_settings
+        assert rows.shape == (16, size) and many.is_train(rows).all() and len(np.unique(rows, axis=0)) == 16
+        for column in rows.T:  # each feature takes each of 16 values once
+            np.testing.assert_allclose(np.sort(column), np.arange(-15, 16, 2) / 16)
+        assert np.abs(np.corrcoef(rows.T) - np.eye(size)).max() < 0.5
+
+
+def test_choice_settings_of_a_finite_set_are_spread_over_it() -> None:
+    values = np.arange(31.0)[:, None]
+    space = ContextSpace(("x",), ("",), Finite(values), Finite(values))
+    np.testing.assert_array_equal(space.choice_settings[:, 0], np.arange(0, 31, 2))
+    np.testing.assert_array_equal(CARS.choice_settings, CARS.train.values)  # type: ignore[union-attr]  # fewer than 16
+
+
+def test_an_evaluation_in_training_runs_each_setting_once() -> None:
+    np.testing.assert_array_equal(WIND.evaluated, np.concatenate([WIND.settings, WIND.choice_settings]))
+    np.testing.assert_array_equal(WIND.choice_rows, np.arange(3, 19))
+    shared = ContextSpace.box(x=("", (0, 1), (0, 1)), settings=[[1.0], [0.5]], choice_settings=[[0.0], [0.5], [0.25]])
+    np.testing.assert_array_equal(shared.evaluated, [[1.0], [0.5], [0.0], [0.25]])
+    np.testing.assert_array_equal(shared.evaluated[shared.choice_rows], shared.choice_settings)
+
+
 def test_one_and_many_features() -> None:
     one = ContextSpace.box(m=("kg", (0.75, 1.25), (0.5, 1.5)))
     np.testing.assert_array_equal(one.grid(3), [[0.5], [1.0], [1.5]])
@@ -109,8 +143,11 @@ def test_impossible_spaces_are_refused() -> None:
         ContextSpace.box(x=("N", (2, -2), (-5, 5)))
     with pytest.raises(UserError, match="'x' must be"):
         ContextSpace.box(x=("N", (-2, 2)))  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="setting"):
+    with pytest.raises(UserError, match=r"\('x',\): settings must be at least one row of 1, all in the training"):
         ContextSpace.box(x=("N", (-2, 2), (-5, 5)), settings=[[3.0]])
+    for wrong in ([[3.0]], [[1.0, 1.0]], np.zeros((0, 1))):
+        with pytest.raises(UserError, match="choice_settings must be"):
+            ContextSpace.box(x=("N", (-2, 2), (-5, 5)), choice_settings=wrong)
     with pytest.raises(UserError, match="cannot contain a training box"):
         ContextSpace(("x",), ("N",), Box(np.zeros(1), np.ones(1)), Finite(np.zeros((1, 1))))
 

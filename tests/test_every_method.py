@@ -131,7 +131,10 @@ CHANGES = {
     ("oracle", "train"): LEARNER - {"encoder"},  # the raw context
 }
 ADAPTER = {"adapter_loss"}
-LEARNER_METRICS = {"critic_loss", "q_target", "actor_loss", "entropy", "temperature"}
+LEARNER_METRICS = {
+    *("critic_loss", "q_target", "actor_loss", "entropy", "temperature"),
+    *("critic_gradient_norm", "critic_clipped"),
+}
 
 
 @for_every_case
@@ -423,7 +426,7 @@ def test_the_shipped_policy_gathers_experience(name: str, phase: str) -> None:
 def test_sparcs_expert_gathers_experience_if_asked() -> None:
     method = make("sparc", rollout_policy="expert")
     state = some_state(method)
-    assert method.rollout_policy(state) is state.expert
+    assert equal(method.rollout_policy(state), state.expert)
     assert method.policy(state).encoder is state.adapter  # what is shipped stays the adapter
 
 

@@ -24,6 +24,7 @@ from sparc.nets import (
     Nothing,
     RawContext,
     Trunk,
+    product,
     reviving_relu,
     windows,
 )
@@ -153,6 +154,18 @@ def test_linear_begins_within_one_over_the_root_of_its_inputs() -> None:
         assert 0.2 < float(jnp.abs(array).max()) <= 0.25
         assert float(array.min()) < 0 < float(array.max())
     assert Linear(0, 3, rng=RNG)(jnp.zeros((2, 0))).shape == (2, 3)
+
+
+def test_a_product_over_time_steps_has_the_gradients_of_a_product() -> None:
+    rng = np.random.default_rng(1)
+    x, weight, factor = (rng.normal(size=shape).astype(np.float32) for shape in ((4, 5, 3), (3, 2), (4, 5, 2)))
+
+    def gradients(multiply: Callable[[jax.Array, jax.Array], jax.Array]) -> Any:
+        return jax.grad(lambda x, weight: jnp.sum(factor * multiply(x, weight) ** 2), argnums=(0, 1))(x, weight)
+
+    np.testing.assert_allclose(product(x, weight), x @ weight, rtol=1e-5, atol=1e-6)
+    for ours, theirs in zip(gradients(product), gradients(jnp.matmul), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_contexts_are_scaled_by_the_training_region() -> None:

@@ -24,7 +24,7 @@ from sparc.config import make_config
 from sparc.envs import get_env
 from sparc.envs.racing import RACES, car_models, context_of, reference, register_track
 from sparc.envs.racing.course import FAILURE_PENALTY, FELT, OBSERVATION_SIZE, REWARD_SCALE, Course, reward_of
-from sparc.envs.racing.env import OFF_STEPS, RUN_UP_SLOWEST, RUN_UP_SPEED, STUCK_STEPS, RaceVectorEnv
+from sparc.envs.racing.env import OFF_STEPS, RUN_UP_SLOWEST, RUN_UP_SPEED, STUCK_STEPS, RaceVectorEnv, commands
 from sparc.envs.racing.installation import Installation
 from sparc.envs.racing.reference import Reference, find_references, store_path
 from sparc.envs.racing.simulator import COLUMN, CONTROL_STEP, STATE, TRACK_COLUMNS, WorkerLost
@@ -103,18 +103,26 @@ def rows(**values: float) -> np.ndarray:
 
 def test_reward_is_what_the_docs_say() -> None:
     no, one = np.array([False]), np.array([True])
-    ten = np.array([5.0])
-    assert reward_of(rows(vx=50.0), ten, no) == pytest.approx(REWARD_SCALE * 5.0)
-    assert reward_of(rows(vx=50.0), ten, one) == pytest.approx(REWARD_SCALE * 5.0 - FAILURE_PENALTY)
-    off = reward_of(rows(vx=50.0, wheels_out=3, off_time=0.1), ten, no)
+    calm, ten = np.zeros(1), np.array([5.0])
+    assert reward_of(rows(vx=50.0), ten, calm, no) == pytest.approx(REWARD_SCALE * 5.0)
+    assert reward_of(rows(vx=50.0), ten, calm, one) == pytest.approx(REWARD_SCALE * 5.0 - FAILURE_PENALTY)
+    off = reward_of(rows(vx=50.0, wheels_out=3, off_time=0.1), ten, calm, no)
     assert off == pytest.approx(-REWARD_SCALE * 2.5 * 0.1 * 180)
-    assert reward_of(rows(vx=50.0, wheels_out=2), ten, no) == pytest.approx(REWARD_SCALE * 5.0 / 3)
-    backwards = reward_of(rows(vx=50.0, wheels_out=2), -ten, no)
+    assert reward_of(rows(vx=50.0, wheels_out=2), ten, calm, no) == pytest.approx(REWARD_SCALE * 5.0 / 3)
+    backwards = reward_of(rows(vx=50.0, wheels_out=2), -ten, calm, no)
     assert backwards == pytest.approx(-REWARD_SCALE * 5.0)  # all of it counts
-    wall = reward_of(rows(vx=10.0, wall_time=0.1), np.array([1.0]), no)
+    wall = reward_of(rows(vx=10.0, wall_time=0.1), np.array([1.0]), calm, no)
     assert wall == pytest.approx(REWARD_SCALE * (1.0 - 2.5 * 0.1 * 36))
-    sliding = reward_of(rows(slip_ratio_rear_left=-3.0, slip_angle_rear_left=0.2), np.zeros(1), no)
+    sliding = reward_of(rows(slip_ratio_rear_left=-3.0, slip_angle_rear_left=0.2), np.zeros(1), calm, no)
     assert sliding == pytest.approx(-REWARD_SCALE * 0.25 * 1.0 * 0.2)
+    swung = reward_of(rows(vx=50.0), ten, np.array([-2.0]), no)
+    assert swung == pytest.approx(REWARD_SCALE * (5.0 - 0.4 * 4.0))
+
+
+def test_commands_reach_full_pedal_before_the_end_and_steer_less_at_speed() -> None:
+    states = np.concatenate([rows(vx=20.0), rows(vx=100 / 3), rows(vx=80.0, vy=60.0)])
+    actions = np.array([[1.0, 0.5], [-1.0, 0.9], [0.5, -0.85]])
+    assert commands(actions, states) == pytest.approx(np.array([[1.0, 0.6], [-1.0, 1.0], [1 / 6, -1.0]]))
 
 
 LOADS = range(len(FELT) + 5 + 3 + 8, len(FELT) + 5 + 3 + 12)  # columns of the observation
@@ -310,6 +318,16 @@ def test_a_track_is_not_replaced_and_cars_are_asked_for_by_name(tmp_path: Path) 
         sparc.make_env("WindHopper-v5", options={})
 
 
+def test_checkpoints_are_chosen_by_the_ratio_with_an_unclean_lap_as_1_5() -> None:
+    entry = get_env(CARS)
+    measures = {"clean": np.array([1.0, 0.0, 1.0, 0.0]), "ratio": np.array([0.9, 1.0, 1.6, 2.0])}
+    assert entry.choice(np.zeros(4), measures) == pytest.approx(-(0.9 + 1.5 + 1.6 + 1.5) / 4)
+    assert entry.scores(np.zeros(4), measures) == [0.5, -1.375]
+    scored = dataclasses.replace(entry, choose_by=None)
+    assert scored.choice(np.zeros(4), measures) == pytest.approx((0.5 - 1.375) / 2)
+    assert dataclasses.replace(scored, score=None).choice(np.array([1.0, 2.0]), {}) == 1.5
+
+
 def test_every_car_is_tested_once_and_the_split_holds() -> None:
     space = get_env("RaceCars-forza-v0").context_space
     grid = space.grid(21)
@@ -317,10 +335,18 @@ def test_every_car_is_tested_once_and_the_split_holds() -> None:
     assert space.is_train(space.settings).all()
     tyres = np.unique(space.settings[:, space.names.index("tyre")], return_counts=True)[1]
     assert tyres.tolist() == [5] * 9 and len(np.unique(space.settings[:, :-1], axis=0)) == 45  # no car twice
-    chosen_on, tested_on = ({row.tobytes() for row in rows} for rows in (space.settings, grid))
+    choice = space.choice_settings
+    tyres = np.unique(choice[:, space.names.index("tyre")], return_counts=True)[1]
+    assert tyres.tolist() == [10] * 9 and len(np.unique(choice[:, :-1], axis=0)) == 90
+    np.testing.assert_array_equal(choice[:45], space.settings)
+    np.testing.assert_array_equal(space.evaluated, choice)  # no lap twice
+    chosen_on, tested_on = ({row.tobytes() for row in rows} for rows in (choice, grid))
     assert not chosen_on & tested_on  # checkpoints are not chosen by laps that results show
     scales = get_env(POWER_MASS).context_space
-    assert not (scales.settings[:, None] == scales.grid(21)).all(axis=2).any()
+    assert len(scales.settings) == 16 and len(scales.evaluated) == len(scales.choice_settings) == 100
+    assert not (np.abs(scales.evaluated[:, None] - scales.grid(21)) < 0.01).all(axis=2).any()
+    dirt = get_env("RaceCars-mixed-2-v0").context_space.choice_settings
+    assert len(np.unique(dirt[:, :-1], axis=0)) == 90
     track, task = RACES["RaceCars-mixed-2-v0"]
     assert track.dirt and 180 <= len(task.space.grid(21)) <= 260
 
@@ -610,7 +636,7 @@ def test_a_driver_that_crashes_races_again(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_weak_laps_of_the_ai_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def laps(track: Any, cars: list[str], progress: Any) -> list[Reference]:
-        assert len(cars) == 4 * 4 + len(get_env(POWER_MASS).context_space.settings)
+        assert len(cars) == 4 * 4 + 100  # what is tested, and what is evaluated in training
         weak = [Reference(90.0, 0.5, 0.0, 0.0), Reference(91.0, 0.0, 0.25, 12.0), Reference(*[np.nan] * 4)]
         return weak + [Reference(80.0, 0.0, 0.0, 3.0)] * 12 + [Reference(80.0, 0.0, 0.0, 0.0)] * (len(cars) - 15)
 

@@ -19,7 +19,7 @@ from sparc.envs.racing.env import RaceVectorEnv
 from sparc.envs.racing.installation import Installation
 from sparc.envs.racing.simulator import COLUMN, CONTROL_STEP, Simulator
 from sparc.errors import UserError
-from sparc.evaluation import evaluate
+from sparc.evaluation import Step, evaluate
 from sparc.play import make_stage, play, report
 from sparc.race_replay import draw_lines, drive_laps, replay_run
 from sparc.runs import Run
@@ -107,8 +107,9 @@ def test_a_short_run_learns_to_stay_on_course(learner: Path) -> None:
         """From anywhere on the track: seconds until a car is given up, metres made, share of the time off course."""
         seen: list[np.ndarray] = []
 
-        def watch(venv: Any, _: np.ndarray) -> None:
-            seen.append(venv.states[:, [COLUMN["progress"], COLUMN["wheels_out"]]].copy())
+        def watch(step: Step) -> None:
+            assert isinstance(step.venv, RaceVectorEnv)
+            seen.append(step.venv.states[:, [COLUMN["progress"], COLUMN["wheels_out"]]].copy())
 
         short = {"setting": "race", "max_episode_steps": 400}
         races = evaluate(sparc.load(learner, updates), POWER_MASS, contexts, seed=5, on_step=watch, **short)
@@ -117,12 +118,13 @@ def test_a_short_run_learns_to_stay_on_course(learner: Path) -> None:
         off = (wheels_out >= OFF_COURSE)[racing].mean()
         return races.lengths.mean() * CONTROL_STEP, (progress[-1] - progress[0]).mean(), off
 
-    # Of three seeds: 7 to 10 s, 65 to 99 m and 0.28 to 0.43 before, 40 s, 1,584 to 1,797 m and 0 to 0.0024 after
-    # training, but 0.06 to 0.10 off course with an OFF_PENALTY of zero.
+    # Of three seeds: 7 to 10 s, 67 to 102 m and 0.28 to 0.43 before, 40 s, 713 to 1,198 m and 0 to 0.0007 after.
+    # With the first preset, which was quicker to begin with, 1,584 to 1,797 m, but 0.06 to 0.10 off course with an
+    # OFF_PENALTY of zero.
     seconds, metres, off = race(0)
     assert seconds < 12.0 and metres < 200.0 and off > 0.15
     seconds, metres, off = race(3_000)
-    assert seconds > 35.0 and metres > 1_200.0 and off < 0.02
+    assert seconds > 35.0 and metres > 500.0 and off < 0.02
 
 
 def test_a_lap_is_recorded_from_line_to_line_and_drawn(torcs: Installation, tmp_path: Path) -> None:

@@ -239,7 +239,12 @@ def test_captions_say_what_a_reader_must_know(tmp_path: Path) -> None:
     text = words(write(tmp_path, make_results(envs=(CHEETAH,), grid=3), *names)[1])
     assert told in text and mean in text
     text = words(write(tmp_path, make_results((CHEETAH,), {"sparc": 1.0}, (0,), grid=3), *names)[1])
-    assert told not in text and mean not in text and "Learning curves" in text
+    assert told not in text and mean not in text and "Learning curves" in text and "Thin, without" not in text
+    results = make_results((CHEETAH,), {"sparc": 1.0}, (0,), grid=3)
+    curve = results.envs[CHEETAH].curves["sparc"][0]
+    curve.measures.update({"expert_return": curve.returns, "newest_return": curve.returns})
+    text = words(write(tmp_path, results, *names)[1])
+    assert "Thin, without marks: the expert, told the context and the newest weights, in the place of what is" in text
 
 
 def test_text_from_data_is_escaped(tmp_path: Path) -> None:

@@ -62,6 +62,21 @@ def test_the_phase_of_an_evaluation_is_a_column_of_its_own(tmp_path: Path) -> No
     assert read(tmp_path).told == ["rma"]
 
 
+def test_what_explains_a_run_is_written_with_its_curve(tmp_path: Path) -> None:
+    ours = make_results(envs=(ENV,), methods={"sparc": 1.0, "oracle": 1.0}, seeds=(0,), grid=3)
+    curve = ours.envs[ENV].curves["sparc"][0]
+    curve.measures.update({"expert_return": curve.returns + 1.0, "adapter_error_50": curve.returns / 1e4})
+    write(ours, tmp_path)
+    header = (tmp_path / f"curves-{ENV}.csv").read_text().splitlines()[0].split(",")
+    assert header[4:] == ["return", "phase", "expert_return", "adapter_error_50"]
+    found = read(tmp_path)
+    for name in header[6:]:
+        measures = found.envs[ENV].curves["sparc"][0].measures
+        np.testing.assert_allclose(measures[name], curve.measures[name], rtol=1e-7)
+        assert np.isnan(found.envs[ENV].curves["oracle"][0].measures[name]).all()
+    assert found.variants == ["expert"]
+
+
 def test_a_run_without_a_trace_is_read_and_counts_as_one(tmp_path: Path) -> None:
     ours = make_results(envs=(ENV,), methods={"sparc": 1.0}, seeds=(0, 1), grid=3)
     part, empty = ours.envs[ENV], np.empty(0)

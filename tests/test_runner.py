@@ -358,6 +358,12 @@ def test_gather_reads_what_is_there_and_marks_what_is_not(suite_file: Callable[.
     np.testing.assert_array_equal(part.returns["sparc"][0], evaluation.cells()[2])
     np.testing.assert_array_equal(part.curves["sparc"][0].updates, [100, 200])
     assert list(part.curves["sparc"][0].phase) == ["train", "train"]
+    records = [record for record in run.records() if record["kind"] == "evaluation"]
+    explained = part.curves["sparc"][0].measures
+    assert {"expert_return", "adapter_error_0", "adapter_error_10"} <= explained.keys()
+    assert {"entropy", "temperature", "critic_gradient_norm", "critic_clipped"} <= explained.keys()
+    np.testing.assert_array_equal(explained["expert_return"], [record["expert_return"] for record in records])
+    assert "expert_return" not in part.curves["only-obs"][0].measures
     assert results.manifest["commands"][0].startswith("sparc suite run own.yaml --updates 200")
     assert list(part.latents) == ["sparc"] and part.latents["sparc"][0].psi.shape == (9, 2)
     assert np.isnan(part.traces["only-obs"][0].distance).all() and np.isfinite(part.traces["sparc"][0].distance).all()

@@ -23,15 +23,21 @@ def test_pareto_front(scores: dict[int, list[float]], front: list[int]) -> None:
     assert pareto_front(scores) == front
 
 
-def test_best_is_the_one_with_the_highest_mean() -> None:
-    assert best({}) is None
-    assert best({10: [9.0, 0.0], 20: [4.0, 6.0], 30: [0.0, 8.0]}) == 20
-    assert best({10: [1.0, 3.0], 20: [3.0, 1.0]}) == 20  # the same mean: the latest
-    assert best({10: [1.0, 3.0], 20: [1.0, 3.0]}) == 20
-
-
-def test_best_is_always_on_the_front() -> None:
-    scores = {n: [float((n * 7) % 5), float((n * 3) % 4), float((n * 11) % 6)] for n in range(1, 40)}
-    chosen = best(scores)
-    assert chosen in pareto_front(scores)
-    assert sum(scores[chosen]) == max(map(sum, scores.values()))  # type: ignore[index]
+@pytest.mark.parametrize(
+    ("choice", "span", "chosen"),
+    [
+        ({}, (0, 90), None),
+        ({30: 9.0, 60: 8.0, 70: 1.0, 80: 3.0, 90: 2.0}, (0, 90), 80),  # 60 is where the last third begins
+        ({30: 5.0, 61: 1.0}, (0, 90), 61),
+        ({70: 3.0, 80: 3.0, 90: 1.0}, (0, 90), 80),  # of equals, the latest
+        ({80: 3.0, 70: 3.0}, (0, 90), 80),  # by updates, not by order
+        ({10: 1.0, 20: 4.0, 30: 2.0}, (0, 90), 20),  # none in the last third yet: of all
+        ({10: 4.0, 20: 4.0}, (0, 90), 20),
+        ({110: 9.0, 120: 7.0, 125: 2.0, 130: 1.0}, (100, 130), 125),  # of a second phase, after 120
+        ({70: -1.5, 80: -1.2, 90: -1.3}, (0, 90), 80),
+    ],
+)
+def test_best_is_the_highest_of_the_last_third(
+    choice: dict[int, float], span: tuple[int, int], chosen: int | None
+) -> None:
+    assert best(choice, *span) == chosen

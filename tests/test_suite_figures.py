@@ -225,6 +225,27 @@ def test_learning_curves_show_mean_and_standard_error() -> None:
     assert "SPARC (3 seeds)" in legend_texts(figure)
 
 
+def test_learning_curves_show_the_policys_variants_thin() -> None:
+    results = make_results((ENV,), {"sparc": 1.0, "oracle": 1.1}, (0, 1))
+    assert not results.variants and "the newest weights" not in legend_texts(learning_curves(results))
+    for seed, curve in results.envs[ENV].curves["sparc"].items():
+        curve.measures["expert_return"] = curve.returns + 100.0 * (seed + 1)
+        curve.measures["newest_return"] = np.where(curve.updates > curve.updates[4], curve.returns - 50.0, np.nan)
+        curve.measures["q_bias"] = curve.returns
+    assert results.variants == ["expert", "newest"]
+    figure = learning_curves(results)
+    ours = [line for line in panels(figure)[0].lines if line.get_color() == STYLES["sparc"].colour]
+    thin = {line.get_label(): line for line in ours if line.get_linewidth() < 1}
+    (thick,) = [line for line in ours if line.get_linewidth() >= 1]
+    mean = np.asarray(thick.get_ydata())
+    np.testing.assert_allclose(thin["expert"].get_ydata(), mean + 150.0)
+    np.testing.assert_allclose(thin["newest"].get_ydata(), mean[5:] - 50.0)  # what there is of it
+    assert legend_texts(figure)[-2:] == ["the expert, told the context", "the newest weights"]
+    del results.envs[ENV].curves["sparc"][1].measures["expert_return"]  # one of two seeds lacks it
+    labels = [line.get_label() for line in panels(learning_curves(results))[0].lines]
+    assert "newest" in labels and "expert" not in labels
+
+
 def edge(corners: np.ndarray, pick: Any) -> list[float]:
     """The lower or upper edge of a band, by its points' x."""
     return [pick(corners[corners[:, 0] == x, 1]) for x in np.unique(corners[:, 0])]

@@ -152,13 +152,16 @@ def test_a_plan_remembers_what_was_asked_for_in_its_folder(tmp_path: Path) -> No
 
 def test_what_a_user_adds_to_the_own_file_is_run(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "own"
-    enrol(str(write(tmp_path, methods=["sparc"])), folder)
-    edited = enrol(str(write(tmp_path, methods=["sparc", "oracle"], seeds=[0, 1, 2], title="New")), folder)
+    stays = {"final_rate": 1.0}  # or the runs could not be made longer
+    enrol(str(write(tmp_path, config=stays, methods=["sparc"])), folder)
+    edited = enrol(
+        str(write(tmp_path, config=stays, methods=["sparc", "oracle"], seeds=[0, 1, 2], title="New")), folder
+    )
     assert (edited.methods, edited.seeds) == (["sparc", "oracle"], [0, 1, 2])
     assert planned("own", folder) == edited
-    assert enrol(str(write(tmp_path, methods=["sparc"], updates=400)), folder).updates == 400
+    assert enrol(str(write(tmp_path, config=stays, methods=["sparc"], updates=400)), folder).updates == 400
     with pytest.raises(UserError, match="run with --updates 400, not 300"):
-        enrol(str(write(tmp_path, methods=["sparc"])), folder)
+        enrol(str(write(tmp_path, config=stays, methods=["sparc"])), folder)
     assert enrol("own", folder) == planned("own", folder)  # by the name of its folder, as status and report
     with pytest.raises(UserError, match="no suite 'nowhere'"):
         planned("nowhere", tmp_path)

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,9 @@ import sparc
 from sparc import checkpoint, training
 from sparc.cli import main
 from sparc.config import Config, make_config
+from sparc.envs import get_env
 from sparc.errors import RunFailure, UserError
+from sparc.evaluation import Evaluation, evaluate
 from sparc.methods import METHODS
 from sparc.runs import Run
 
@@ -281,7 +282,19 @@ def test_the_run_directory(straight: Callable[[str], Path], tiny_wrapping: dict[
     assert [record["updates"] for record in evaluated] == list(range(20, TOTAL + 1, 20))
     for record in evaluated:
         returns = [record[f"return_{i}"] for i in range(3)]
-        assert record["mean_return"] == pytest.approx(np.mean(returns)) and all(0 <= r <= 100 for r in returns)
+        assert all(0 <= r <= 100 for r in [*returns, record["mean_return"]])
+
+
+def test_what_is_logged_is_the_mean_over_the_choice_settings(straight: Callable[[str], Path]) -> None:
+    run, space = straight("sparc"), get_env(BOAT).context_space
+    meta = checkpoint.load_meta(newest(run))
+    record = Run.open(run).evaluation(TOTAL)
+    assert record is not None
+    rows = evaluate(sparc.load(run, TOTAL), BOAT, space.evaluated, seed=training.EVALUATION_SEED, threads=1)
+    np.testing.assert_array_equal([record[f"return_{i}"] for i in range(3)], rows.returns[:3])
+    assert checkpoint.load_scores(meta)[TOTAL] == rows.returns[:3].tolist() and "return_3" not in record
+    assert record["mean_return"] == checkpoint.load_choice(meta)[TOTAL] == rows.returns[3:].mean()
+    assert len(rows.returns) == 3 + 16
 
 
 def test_an_existing_run_is_not_touched(straight: Callable[[str], Path], tiny_wrapping: dict[str, Any]) -> None:
@@ -312,55 +325,113 @@ def test_a_run_in_use_is_refused(straight: Callable[[str], Path], tmp_path: Path
 # Which checkpoints stay, and phases
 
 
-def script(monkeypatch: pytest.MonkeyPatch, returns: list[list[float]]) -> None:
-    """Let the training evaluations return these, one after the other."""
-    left = iter(returns)
-    monkeypatch.setattr(
-        training, "evaluate", lambda *_, **__: SimpleNamespace(returns=np.array(next(left)), measures={}, counters={})
-    )
+def script(monkeypatch: pytest.MonkeyPatch, returns: list[list[float]], choice: list[float]) -> None:
+    """Let the training evaluations return these in the predetermined settings and on average of the others."""
+    left = iter([[*three, *[mean] * 16] for three, mean in zip(returns, choice, strict=True)])
+
+    def scripted(policy: Any, env: str, contexts: np.ndarray, **_: Any) -> Evaluation:
+        zeros = np.zeros(len(contexts), int)
+        returns = np.array(next(left), float) if len(contexts) == 3 + 16 else 0.0 * zeros  # of a variant of the policy
+        return Evaluation(("x", "y"), contexts, zeros == 0, zeros, returns, zeros, zeros > 0)
+
+    monkeypatch.setattr(training, "evaluate", scripted)
 
 
-def test_the_pareto_front_is_kept_and_the_best_is_loaded(
+def test_the_pareto_front_and_the_best_are_kept_and_the_best_is_loaded(
     tmp_path: Path, tiny_wrapping: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scores = [[9, 0, 0], [0, 0, 0], [5, 5, 5], [0, 9, 0], [1, 1, 1], [0, 0, 1]]
-    script(monkeypatch, scores)
-    run = sparc.train("oracle", BOAT, run_dir=tmp_path / "run", updates=120, **tiny_wrapping)
-    assert checkpoint.numbers(run / "checkpoints") == [20, 60, 80, 100, 120]  # the front, and the newest two
-    kept = checkpoint.load_scores(checkpoint.load_meta(newest(run)))
-    assert kept == dict(zip(range(20, 121, 20), scores, strict=True))
-    assert [Run.open(run).choose(which) for which in ("best", "last", 80)] == [60, 120, 80]
-    weights = checkpoint.load(run / "checkpoints" / "60")[0]["state.expert.trunk.head.weight"]
+    scores = [[9, 0, 0], [0, 0, 0], [5, 5, 5], [0, 9, 0], [0, 1, 1], [1, 1, 1], [0, 2, 0], [0, 0, 1], [0, 0, 2]]
+    choice = [9.5, 1, 2, 3, 9, 4, 7, 5, 6]
+    script(monkeypatch, scores, choice)
+    run = sparc.train("oracle", BOAT, run_dir=tmp_path / "run", updates=180, **tiny_wrapping)
+    # the front, the best after 120 updates, which is not on it, and the newest two
+    assert checkpoint.numbers(run / "checkpoints") == [20, 60, 80, 140, 160, 180]
+    meta = checkpoint.load_meta(newest(run))
+    assert checkpoint.load_scores(meta) == dict(zip(range(20, 181, 20), scores, strict=True))
+    assert checkpoint.load_choice(meta) == dict(zip(range(20, 181, 20), choice, strict=True))
+    assert [Run.open(run).choose(which) for which in ("best", "last", 80)] == [140, 180, 80]
+    weights = checkpoint.load(run / "checkpoints" / "140")[0]["state.expert.trunk.head.weight"]
     np.testing.assert_array_equal(sparc.load(run).actor.trunk.head.weight, weights)
-    with pytest.raises(UserError, match="has no checkpoint 40: it has 20, 60, 80, 100, 120"):
+    with pytest.raises(UserError, match="has no checkpoint 40: it has 20, 60, 80, 140, 160, 180"):
         sparc.load(run, 40)
+
+
+def test_before_its_last_third_a_run_has_the_best_of_all_that_there_are(
+    tmp_path: Path, tiny_wrapping: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = [1.0, 3, 2, 0]
+    script(monkeypatch, [[0, 0, updates] for updates in range(4)], choice)
+    run = tmp_path / "run"
+    with pytest.raises(Crash):
+        sparc.train("oracle", BOAT, run_dir=run, updates=180, report=crash_at(90), **tiny_wrapping)
+    assert checkpoint.numbers(run / "checkpoints") == [40, 60, 80] and Run.open(run).choose("best") == 40
+
+
+def test_a_run_of_before_the_choice_is_loaded_and_goes_on(
+    tmp_path: Path, tiny_wrapping: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        script(patch, [[0, 0, 0], [5, 5, 4], [5, 4, 4], [0, 0, 9]], [8.0, 1, 2, 3])
+        with pytest.raises(Crash):
+            sparc.train("oracle", BOAT, run_dir=run, updates=180, report=crash_at(90), **tiny_wrapping)
+    for number in checkpoint.numbers(run / "checkpoints"):
+        arrays, meta = checkpoint.load(run / "checkpoints" / str(number))
+        checkpoint.save(run / "checkpoints", number, arrays, {k: v for k, v in meta.items() if k != "choice"})
+    assert checkpoint.load_choice(checkpoint.load_meta(newest(run))) == {
+        20: 0.0, 40: pytest.approx(14 / 3), 60: pytest.approx(13 / 3), 80: 3.0,
+    }  # fmt: skip
+    assert Run.open(run).choose("best") == 40  # the mean of the scores
+    with monkeypatch.context() as patch:
+        script(patch, [[0, 0, 0]] * 5, [-1.0, -2, -4, -3, -5])
+        sparc.resume(run)
+    # scores and choice are not of one kind: what has a choice is preferred, however low it is
+    assert Run.open(run).choose("best") == 160
+    assert checkpoint.numbers(run / "checkpoints") == [40, 80, 160, 180]
 
 
 def test_rma_trains_only_the_adapter_on_the_best_expert(
     tmp_path: Path, tiny_wrapping: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expert = [[1, 1, 1], [7, 7, 7], [6, 6, 6], [2, 2, 2], [2, 2, 2]]  # phase one: at 20, 40, …, 100
-    adapter = [[3, 3, 3], [2, 2, 2], [1, 1, 1]]  # phase two: at 120, 140, 160
-    script(monkeypatch, expert + adapter)
+    expert, adapter = [1.0, 7, 6, 4, 2], [3.0, 4, 2, 9, 3, 1]  # phase one: at 20, 40, …, 100; two: at 110, 120, …, 160
+    script(monkeypatch, [[mean] * 3 for mean in expert + adapter], expert + adapter)
     run = sparc.train("rma", BOAT, run_dir=tmp_path / "run", updates=TOTAL, **tiny_wrapping, **EXPERT["rma"])
-    assert checkpoint.numbers(run / "checkpoints") == [40, 120, 140, 160]  # the expert, the best, the newest two
+    # the best expert after 66 updates, the front, the best adapter after 140, which is one of the newest two
+    assert checkpoint.numbers(run / "checkpoints") == [80, 140, 150, 160]
     arrays, meta = {}, {}
-    for number in (40, 120, 160):
+    for number in (80, 140, 160):
         arrays[number], meta[number] = checkpoint.load(run / "checkpoints" / str(number))
-    assert [(meta[n]["phase"], meta[n]["expert_from"]) for n in (40, 120, 160)] == [
-        ("expert", None), ("adapter", 40), ("adapter", 40),
+    assert [(meta[n]["phase"], meta[n]["expert_from"]) for n in (80, 140, 160)] == [
+        ("expert", None), ("adapter", 80), ("adapter", 80),
     ]  # fmt: skip
-    learned = [name for name in arrays[40] if name.startswith("state")]
-    for earlier, later in ((40, 120), (120, 160)):
+    learned = [name for name in arrays[80] if name.startswith("state")]
+    for earlier, later in ((80, 140), (140, 160)):
         changed = {name for name in learned if arrays[earlier][name].tobytes() != arrays[later][name].tobytes()}
         of_adapter = {n for n in learned if n.startswith(("state.adapter", "state.optimisers['adapter']"))}
         assert changed == of_adapter
     # phase two gathers its own experience: its replay begins anew
-    assert arrays[120]["replay.floor"].min() > 0 == arrays[40]["replay.floor"].max()
+    assert arrays[140]["replay.floor"].min() > 0 == arrays[80]["replay.floor"].max()
     phases = [record["phase"] for record in metrics(run) if record["kind"] == "evaluation"]
-    assert phases == ["expert"] * 5 + ["adapter"] * 3
-    assert sparc.load(run).reads == "history" and sparc.load(run, 40).reads == "context"
-    assert Run.open(run).choose("best") == 120
+    assert phases == ["expert"] * 5 + ["adapter"] * 6
+    assert sparc.load(run).reads == "history" and sparc.load(run, 80).reads == "context"
+    assert Run.open(run).choose("best") == 150
+
+
+@pytest.mark.parametrize(
+    ("fields", "interval"),
+    [
+        ({"updates": 400_000, "expert_updates": 300_000}, 3_350),  # 10,000 / 3 in chunks of 50
+        ({"updates": 400_000, "expert_updates": 100_000}, 10_000),  # not above evaluate_every
+        ({"updates": 300_100, "expert_updates": 300_000}, 50),  # at least a chunk
+    ],
+)
+def test_the_second_phase_has_as_many_evaluations_as_the_first(fields: dict[str, int], interval: int) -> None:
+    config = make_config({"method": "rma", "env": BOAT, **fields})
+    expert, adapter = (training.phase_span(config, phase) for phase in ("expert", "adapter"))
+    assert training.evaluation_interval(config, *expert) == 10_000
+    assert training.evaluation_interval(config, *adapter) == interval
+    alone = make_config({"method": "sparc", "env": BOAT, "updates": 400_000})
+    assert training.evaluation_interval(alone, *training.phase_span(alone, "train")) == 10_000
 
 
 # What an environment breaks

@@ -112,7 +112,7 @@ def episodes(
     from sparc.nets import Inputs
 
     # One program for both: an encoder that runs once. A Policy keeps its latent to itself.
-    decide = jax.jit(lambda actor, inputs: (actor.mode(inputs), actor.encoder(inputs)))
+    decide = jax.jit(lambda actor, inputs: (actor.mode(inputs), actor.latent(inputs)))
     history = History(len(before), policy.history_length, policy.obs_size + policy.action_size)
     venv = make_vector_env(env, len(before), threads=usable_cores(), **env_options)
     try:

@@ -8,13 +8,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparc.errors import RunFailure, UserError
+from sparc.machine import children
 
 SECONDS = 4.0  # of measuring per figure
+COLD_BYTES = 8 << 20  # more than a core's own caches hold, less than the last-level cache
+TIME_TO_RETURN = "time-to-return"  # reads runs instead of measuring, see time_to_return.py
 ONE_CORE = ("learner", "train", "rollout", "replay", "policy")
 ALONE = "SPARC_BENCH_CHILD"  # set in the process that measures
 
@@ -84,13 +89,13 @@ def rate(call: Callable[[], Any], seconds: float = SECONDS) -> float:
 
 
 def products(method: Any, batch: Any) -> Counter[tuple[int, int, int]]:
-    """Count the matrix products (m, k, n) of one update, by tracing it."""
+    """Count the matrix products (m, k, n) of `policy_delay` updates, one of which improves the actor, by tracing."""
     import jax
     import numpy as np
+    from jax.interpreters.partial_eval import dce_jaxpr
 
     state = method.init(np.random.default_rng(0))
     first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), batch)
-    traced = jax.make_jaxpr(method.update)(state, first, jax.random.key(0))
     found: Counter[tuple[int, int, int]] = Counter()
 
     def walk(jaxpr: Any) -> None:
@@ -108,7 +113,10 @@ def products(method: Any, batch: Any) -> Counter[tuple[int, int, int]]:
                     if hasattr(inner, "eqns") or hasattr(inner, "jaxpr"):
                         walk(getattr(inner, "jaxpr", inner))
 
-    walk(traced.jaxpr)
+    for update in range(method.config.policy_delay):
+        learn = partial(method.learn, improve=update == 0)
+        traced = jax.make_jaxpr(learn)(state, first, jax.random.key(0)).jaxpr
+        walk(dce_jaxpr(traced, [True] * len(traced.outvars))[0])  # without gradients that nobody asks for
     return found
 
 
@@ -117,15 +125,30 @@ def flops(found: Counter[tuple[int, int, int]]) -> int:
     return sum(2 * m * k * n * times for (m, k, n), times in found.items())
 
 
-def sgemm_gflops(found: Counter[tuple[int, int, int]]) -> float:
-    """Measure NumPy's float32 products at the update's own shapes, weighted as the update uses them."""
+def sgemm_gflops(found: Counter[tuple[int, int, int]], cold: bool = False) -> float:
+    """Measure NumPy's float32 products at the update's own shapes, weighted as the update uses them.
+
+    Normally all three matrices stay in the core's own caches. With `cold`, the largest one of each product, of most
+    products the weights, is another one at each call, out of several that only the last-level cache has room for. So it
+    is in an update, which uses all other weights in between.
+    """
     import numpy as np
 
     seconds = 0.0
     for (m, k, n), times in found.items():
         if 2 * m * k * n * times > 0.01 * flops(found):  # the shapes that matter
-            a, b, out = (np.ones(shape, np.float32) for shape in ((m, k), (k, n), (m, n)))
-            seconds += times / rate(lambda a=a, b=b, out=out: np.matmul(a, b, out=out), 0.4)  # type: ignore[misc]
+            shapes = ((m, k), (k, n), (m, n))
+            sizes = [4 * rows * columns for rows, columns in shapes]
+            sets = -(-COLD_BYTES // max(sizes)) if cold else 1
+            largest = [np.ones(shapes[np.argmax(sizes)], np.float32) for _ in range(sets)]
+            others = [np.ones(shape, np.float32) for shape in shapes]
+            matrices = cycle([[*others[: np.argmax(sizes)], one, *others[np.argmax(sizes) + 1 :]] for one in largest])
+
+            def multiply(matrices: Iterator[list[Any]] = matrices) -> None:
+                a, b, out = next(matrices)
+                np.matmul(a, b, out=out)
+
+            seconds += times / rate(multiply, 0.4)
     counted = sum(2 * m * k * n * t for (m, k, n), t in found.items() if 2 * m * k * n * t > 0.01 * flops(found))
     return counted / seconds / 1e9
 
@@ -155,7 +178,7 @@ def draw(made: Any) -> Any:
     return made.replay.sample(
         np.random.default_rng(0),
         (config.chunk, config.batch_size),
-        history=method.wants_history,
+        history=method.history_rows,
         next_history=method.wants_next_history,
     )
 
@@ -163,16 +186,19 @@ def draw(made: Any) -> Any:
 def beside_peak(made: Any, batch: Any, chunk: Callable[[], None]) -> dict[str, Any]:
     """Measure chunks of updates, and SGEMM before and after them."""
     found = products(made.method, batch)
-    before = sgemm_gflops(found)
+    before, before_cold = sgemm_gflops(found), sgemm_gflops(found, cold=True)
     updates_per_s = rate(chunk, 2 * SECONDS) * made.config.chunk
-    sgemm = max(before, sgemm_gflops(found))
-    gflops = updates_per_s * flops(found) / 1e9
+    sgemm, cold = max(before, sgemm_gflops(found)), max(before_cold, sgemm_gflops(found, cold=True))
+    flops_per_update = flops(found) / made.config.policy_delay
+    gflops = updates_per_s * flops_per_update / 1e9
     return {
         "updates_per_s": round(updates_per_s, 1),
-        "mflop_per_update": round(flops(found) / 1e6, 1),
+        "mflop_per_update": round(flops_per_update / 1e6, 1),
         "gflops": round(gflops, 1),
         "sgemm_gflops": round(sgemm, 1),
         "fraction_of_peak": round(gflops / sgemm, 3),
+        "cold_sgemm_gflops": round(cold, 1),
+        "fraction_of_cold_peak": round(gflops / cold, 3),
     }
 
 
@@ -246,8 +272,7 @@ def bench_rollout(asked: Asked) -> dict[str, Any]:
 
 def simulator_memory() -> float | None:
     """Give the resident memory of the processes that this one has started, MB; None without any."""
-    started = [pid for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()]
-    status = [Path(f"/proc/{pid}/status").read_text() for pid in started]
+    status = [Path(f"/proc/{pid}/status").read_text() for pid in children()]
     kilobytes = [int(line.split()[1]) for text in status for line in text.splitlines() if line.startswith("VmRSS:")]
     return round(1.024e-3 * sum(kilobytes), 2) if kilobytes else None
 

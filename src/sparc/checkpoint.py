@@ -109,6 +109,21 @@ def load_scores(meta: Meta) -> dict[int, list[float]]:
     return {int(row[0]): row[1:] for row in meta["scores"]}
 
 
+def load_choice(meta: Meta) -> dict[int, float]:
+    """Read what the checkpoints of a phase are chosen by: updates → a number, more is better.
+
+    Versions before had the scores alone, and chose by their mean.
+    """
+    if rows := meta.get("choice"):
+        return {int(updates): value for updates, value in rows}
+    return means(load_scores(meta))
+
+
+def means(scores: dict[int, list[float]]) -> dict[int, float]:
+    """Return the mean over the settings of each evaluation."""
+    return {updates: sum(score) / len(score) for updates, score in scores.items()}
+
+
 def numbers(folder: Path) -> list[int]:
     """List the checkpoints in a folder by their number of updates, oldest first."""
     return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal() and path.is_dir())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sparc import commands
-from sparc.bench import BENCHES
+from sparc.bench import BENCHES, TIME_TO_RETURN
 from sparc.config import FIELDS, PRESETS
 from sparc.errors import SparcError, UserError, nearest
 
@@ -49,7 +49,7 @@ EXAMPLES = {
     "methods": "  sparc methods",
     "bench": "  sparc bench learner --env WindHalfCheetah-v5\n  sparc bench train --env WindHopper-v5\n"
     "  sparc bench rollout --env RaceCars-forza-v0 --steps 1e6\n"
-    "  sparc bench evaluate RUN",
+    "  sparc bench evaluate RUN\n  sparc bench time-to-return RUN RUN2 --return 8000",
 }
 
 
@@ -99,7 +99,7 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     train.add_argument("env", help="an environment id, or module:id; see `sparc envs`")
     train.add_argument("--run-dir", type=Path, help="a new directory (default runs/<env>/<method>/seed<k>-<utc>)")
     train.add_argument("--config", type=Path, metavar="F.yaml", help="a file with config fields; options win over it")
-    preset = f"what to start from: {', '.join(PRESETS)} (default racing in races, else mujoco)"
+    preset = f"what to start from: {', '.join(PRESETS)} (default fast in the wind, racing in races, else mujoco)"
     train.add_argument("--preset", help=preset)
     fields = train.add_argument_group("config fields, with the defaults of the preset mujoco")
     for name, field in FIELDS.items():
@@ -165,13 +165,20 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     command("methods", "list the methods and what they read")
 
     bench = command("bench", "measure speed; prints one JSON object")
+    benches = (*BENCHES, TIME_TO_RETURN)
     bench.add_argument(
-        "what", nargs="?", default="learner", choices=BENCHES, help=f"{', '.join(BENCHES)} (default learner)"
+        "what", nargs="?", default="learner", choices=benches, help=f"{', '.join(benches)} (default learner)"
     )
-    bench.add_argument("run", nargs="?", type=Path, help="evaluate: a run directory (default an untrained policy)")
+    bench.add_argument(
+        "runs", nargs="*", type=Path, metavar="run",
+        help=f"evaluate: a run directory (default an untrained policy); {TIME_TO_RETURN}: one or more",
+    )  # fmt: skip
     bench.add_argument("--env", help="an environment id (default WindHalfCheetah-v5)")
     bench.add_argument("--method", help="a method (default sparc)")
     bench.add_argument("--preset", help=preset)
+    bench.add_argument(
+        "--return", dest="value", metavar="RETURN", help=f"{TIME_TO_RETURN}: the mean return of a training evaluation"
+    )
     bench.add_argument("--steps", help="rollout: at least so many steps, to see whether memory stays flat, e.g. 1e6")
     return parser, parsers
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparc.config import FIELDS, make_config, read_config
 from sparc.errors import RunFailure, UserError
+from sparc.machine import keep_compiled_programs
 
 if TYPE_CHECKING:  # takes a while
     from sparc.runs import Run
@@ -53,6 +54,7 @@ def work(run: Any, updates: int | None) -> int:
     with TrainingBar(run) as bar:
         from sparc.training import proceed
 
+        keep_compiled_programs()
         proceed(run, bar.report, updates)
     last = checkpoint.numbers(run.checkpoints)[-1]
     if last < run.config.updates:
@@ -62,7 +64,7 @@ def work(run: Any, updates: int | None) -> int:
     best = run.choose("best")
     how = ""
     if (found := run.evaluation(best)) is not None:
-        how = f", {'' if 'clean' in found else 'mean return '}{outcome(found)} in the IND settings"
+        how = f", {'' if 'clean' in found else 'mean return '}{outcome(found)} in the IND settings of the choice"
     front = len(select.pareto_front(scores))
     print(f"done: best checkpoint {best}{how} ({front} on the Pareto front)\nnext: sparc evaluate {run.path}")
     return 0
@@ -86,6 +88,7 @@ def evaluate(parsed: argparse.Namespace) -> int:
     from sparc.evaluation import evaluate_run, other_physics, picture_of, tested_with
     from sparc.stopping import while_wanted
 
+    keep_compiled_programs()
     run.lock(run.evaluating)
     try:
         with step_bar(f"{run.config.method} on {run.config.env}", "episodes") as progress:
@@ -148,7 +151,7 @@ def references(parsed: argparse.Namespace) -> int:
     if isinstance(space.test, Finite):
         contexts = space.test.values
     else:  # tests, and evaluations during training
-        contexts = np.concatenate([space.grid(whole("--grid", parsed.grid, low=2)), space.settings])
+        contexts = np.concatenate([space.grid(whole("--grid", parsed.grid, low=2)), space.evaluated])
     cars = [task.describe(context, parsed.physics) for context in contexts]
     print(f"{len(cars):,} laps, {count_kept(track, cars):,} of them kept from before", flush=True)
     try:
@@ -341,29 +344,58 @@ def methods(parsed: argparse.Namespace) -> int:
 
 def bench(parsed: argparse.Namespace) -> int:
     """`sparc bench`."""
+    from sparc import bench as benches
     from sparc.envs import get_env
     from sparc.methods import check_method
 
     given = {name: value for name in ("env", "method", "preset") if (value := getattr(parsed, name)) is not None}
-    if parsed.run and parsed.what != "evaluate":
-        raise UserError(f"only `sparc bench evaluate` takes a run, not `{parsed.what}`: use --env, --method, --preset")
-    if parsed.run and given:
+    takes_runs = ("evaluate", benches.TIME_TO_RETURN)
+    if parsed.runs and parsed.what not in takes_runs:
+        names = " and ".join(f"`sparc bench {name}`" for name in takes_runs)
+        raise UserError(f"only {names} take a run, not `{parsed.what}`: use --env, --method, --preset")
+    if parsed.what == "evaluate" and len(parsed.runs) > 1:
+        raise UserError(f"`sparc bench evaluate` takes one run, not {len(parsed.runs)}")
+    if given and (parsed.runs or parsed.what == benches.TIME_TO_RETURN):
         raise UserError(f"--{next(iter(given))} does not go with a run, which has its own: leave one of them out")
     if parsed.steps and parsed.what != "rollout":
         raise UserError(f"--steps is for `sparc bench rollout`, not for `{parsed.what}`")
+    if parsed.value is not None and parsed.what != benches.TIME_TO_RETURN:
+        raise UserError(f"--return is for `sparc bench {benches.TIME_TO_RETURN}`, not for `{parsed.what}`")
+    if parsed.what == benches.TIME_TO_RETURN:
+        return time_to_return(parsed.runs, parsed.value)
 
-    from sparc import bench as benches
     from sparc.runs import Run
 
+    run = parsed.runs[0] if parsed.runs else None
     steps = whole("--steps", parsed.steps) if parsed.steps is not None else 0
-    asked = benches.Asked(**given, steps=steps, run=parsed.run)
-    if parsed.run:
-        Run.open(parsed.run)
+    asked = benches.Asked(**given, steps=steps, run=run)
+    if run:
+        Run.open(run)
     else:
         asked = asked._replace(preset=parsed.preset or get_env(asked.env).preset)
         check_method(asked.method)
         make_config({"method": asked.method, "env": asked.env}, asked.preset)
     print(benches.run(parsed.what, asked))
+    return 0
+
+
+def time_to_return(runs: list[Path], text: str | None) -> int:
+    """`sparc bench time-to-return`: a table to read, and one JSON object on the standard output."""
+    import json
+
+    from sparc.bench import TIME_TO_RETURN
+    from sparc.time_to_return import table, times_to_return
+
+    if not runs or text is None:
+        example = f"`sparc bench {TIME_TO_RETURN} RUN --return 8000`"
+        raise UserError(f"{TIME_TO_RETURN} needs {'--return' if runs else 'a run'}, for example {example}")
+    try:
+        value = float(text)
+    except ValueError:
+        raise UserError(f"--return must be a number, not '{text}'.") from None
+    found = times_to_return(runs, value)
+    print(table(found), file=sys.stderr)
+    print(json.dumps({"bench": TIME_TO_RETURN, **found}, indent=1))
     return 0
 
 

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 
 def option(default: Any, help: str, *, low: float | None = None, high: float | None = None, above: float | None = None,
-           choices: tuple[str, ...] | None = None) -> Any:  # fmt: skip
-    """Declare a field with its help text and its values: low ≤ value ≤ high, value > above, one of choices."""
-    limits = {"help": help, "low": low, "high": high, "above": above, "choices": choices}
+           below: float | None = None, choices: tuple[str, ...] | None = None) -> Any:  # fmt: skip
+    """Declare a field with its help text and its values: low ≤ value ≤ high, above < value < below, one of choices."""
+    limits = {"help": help, "low": low, "high": high, "above": above, "below": below, "choices": choices}
     return dataclasses.field(default=default, metadata=limits)
 
 
 MAX_SEED = 2**31 - 1
+MIN_RENORM_BATCH = 8  # the mean and variance of fewer rows say little
 EXPERT_SHARE = 0.75  # of RMA's updates go to its first phase, unless expert_updates says otherwise
 
 
@@ -48,13 +49,23 @@ class Config:
     batch_size: int = option(32, "transitions in a minibatch", low=1)
     learning_rate: float = option(3e-4, "Adam's step for actor and critics", above=0)
     adapter_learning_rate: float = option(3e-4, "Adam's step for the history adapter φ", above=0)
+    adapter_batch_size: int = option(0, "rows of the minibatch that φ's regression uses; 0 means all", low=0)
+    adam_beta1: float = option(0.9, "Adam's decay rate β₁ of the first moment", low=0, below=1)
     final_rate: float = option(1.0, "share of the learning rates left at the end, falling linearly", low=0, high=1)
     discount: float = option(0.99, "discount factor γ", low=0, high=1)
     n_step: int = option(1, "rewards summed before the critics take over", low=1)
+    target_networks: bool = option(True, "bootstrap from target critics; without them, from the critics themselves")
     target_rate: float = option(0.005, "share τ by which the target critics follow", above=0, high=1)
+    batch_renorm: bool = option(False, "batch renormalisation in the critics' layers")
     critic_clip: float = option(10.0, "largest global norm of the critics' gradient", above=0)
     temperature: float = option(0.01, "entropy temperature α (its start, when tuned)", above=0)
     tune_temperature: bool = option(False, "tune the temperature to an entropy of minus the number of actions")
+    policy_delay: int = option(1, "critic updates per update of actor and temperature", low=1)
+    ema_decay: float = option(
+        0.0, "decay of the averaged actor and φ, which are evaluated and shipped; 0: no average", low=0
+    )
+    normalize_observations: bool = option(False, "standardise observations by their running mean and variance")
+    observation_clip: float = option(10.0, "largest absolute value of a standardised observation", above=0)
     rollout_policy: Literal["adapter", "expert"] = option(
         "adapter", "sparc only: the policy that gathers experience", choices=("adapter", "expert")
     )
@@ -79,6 +90,27 @@ class Config:
             raise UserError(f"env_options cannot set {', '.join(sorted(taken))}: sparc sets it itself.")
         if self.env_options.get("max_episode_steps", 1) in (None, -1):
             raise UserError("env_options: max_episode_steps must be at least 1, an evaluation waits for every end.")
+        multiple_of("chunk", self.chunk, self.policy_delay, "policy_delay")
+        if not self.target_networks and not self.batch_renorm:
+            raise UserError(
+                "target_networks=false needs batch_renorm=true: without either, critics diverge. Set batch_renorm, "
+                "or leave target_networks=true."
+            )
+        if self.batch_renorm and self.batch_size < MIN_RENORM_BATCH:
+            raise UserError(
+                f"batch_renorm needs the statistics of a minibatch: raise batch_size ({self.batch_size}) to at least "
+                f"{MIN_RENORM_BATCH}, or set batch_renorm=false and target_networks=true."
+            )
+        if self.ema_decay >= 1.0:
+            raise UserError(
+                f"ema_decay ({self.ema_decay:g}) must be below 1, or the average never moves: choose 0.998, say, "
+                "or 0 for no average."
+            )
+        if self.adapter_batch_size > self.batch_size:
+            raise UserError(
+                f"adapter_batch_size ({self.adapter_batch_size}) takes rows of the minibatch: choose at most "
+                f"batch_size ({self.batch_size}), or 0 for all of them."
+            )
         if self.rollout_policy != "adapter" and self.method != "sparc":
             raise UserError(f"rollout_policy is an option of sparc alone, {self.method} has one policy that acts.")
         if self.expert_updates and self.method != "rma":
@@ -105,8 +137,8 @@ class Config:
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 
-# What differs from the defaults. `light` is for small problems such as DriftingBoat, `racing` for TORCS on one or two
-# cores; `gran-turismo` is the paper's own.
+# What differs from the defaults. `fast` learns robots in the wind in minutes of one core; `light` is for small problems
+# such as DriftingBoat, `racing` for TORCS on one or two cores; `mujoco` and `gran-turismo` are the paper's own.
 PRESETS: dict[str, dict[str, Any]] = {
     "mujoco": {},
     "gran-turismo": {
@@ -118,14 +150,41 @@ PRESETS: dict[str, dict[str, Any]] = {
         "discount": 0.9896,
         "updates": 9_000_000,
     },
+    "fast": {
+        "width": 128,
+        "batch_size": 64,
+        "learning_rate": 1e-3,
+        "adapter_learning_rate": 1e-3,
+        "adapter_batch_size": 16,
+        "adam_beta1": 0.5,
+        "final_rate": 0.0,
+        "target_networks": False,
+        "batch_renorm": True,
+        "temperature": 1.0,
+        "tune_temperature": True,
+        "policy_delay": 2,
+        "ema_decay": 0.998,
+        "normalize_observations": True,
+        "updates": 300_000,
+        "num_envs": 20,
+        "steps_per_update": 2,
+        "random_steps": 20_000,
+    },
     "racing": {
         "width": 128,
         "batch_size": 64,
+        "learning_rate": 1e-3,
+        "adapter_learning_rate": 1e-3,
+        "adam_beta1": 0.5,
         "final_rate": 0.0,
         "discount": 0.9896,
         "n_step": 3,
-        "updates": 60_000,
-        "num_envs": 32,
+        "target_networks": False,
+        "batch_renorm": True,
+        "policy_delay": 2,
+        "ema_decay": 0.998,
+        "updates": 50_000,
+        "num_envs": 100,
         "steps_per_update": 16,
         "replay_capacity": 600_000,
         "log_every": 500,
@@ -135,10 +194,18 @@ PRESETS: dict[str, dict[str, Any]] = {
         "width": 64,
         "history_length": 10,
         "num_quantiles": 16,
-        "batch_size": 128,
+        "batch_size": 64,
         "discount": 0.8,
-        "learning_rate": 5e-4,
-        "adapter_learning_rate": 5e-4,
+        "learning_rate": 1e-3,
+        "adapter_learning_rate": 3e-3,
+        "adam_beta1": 0.5,
+        "final_rate": 0.0,
+        "target_networks": False,
+        "batch_renorm": True,
+        "tune_temperature": True,
+        "policy_delay": 2,
+        "ema_decay": 0.995,
+        "normalize_observations": True,
         "updates": 10_000,
         "num_envs": 50,
         "steps_per_update": 10,
@@ -232,13 +299,14 @@ def checked(field: dataclasses.Field[Any], value: Any) -> Any:
     except (TypeError, ValueError):
         expected = {"int": "a whole number", "float": "a finite number"}.get(kind, f"of type {kind}")
         raise UserError(f"{name} must be {expected}, not {value!r}.") from None
-    low, high, above, choices = (limits.get(key) for key in ("low", "high", "above", "choices"))
+    low, high, above, below, choices = (limits.get(key) for key in ("low", "high", "above", "below", "choices"))
     if choices and value not in choices:
         raise UserError(f"{name} must be one of {', '.join(choices)}, not {value!r}.{nearest(str(value), choices)}")
     limit = {
         f"at least {low}": low is None or value >= low,
         f"above {above}": above is None or value > above,
         f"at most {high}": high is None or value <= high,
+        f"below {below}": below is None or value < below,
     }
     if broken := [text for text, kept in limit.items() if not kept]:
         raise UserError(f"{name} must be {broken[0]}, not {value}.")

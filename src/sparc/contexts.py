@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,7 @@ from sparc.errors import UserError
 Array = NDArray[np.float64]
 
 EDGE_TOLERANCE = 1e-9  # of the range: the edges of a region belong to it, also after rounding in a grid
+CHOICE_SETTINGS = 16  # that checkpoints are chosen by
 GRID_SEED = 0  # for grids over more than two features, so that every evaluation sees the same contexts
 
 
@@ -100,6 +102,7 @@ class ContextSpace:
     test: Box | Finite
     settings: Array = None  # type: ignore[assignment]  # (S, C) IND; None is replaced by three default settings
     tested: Array | None = None  # (M, C) what is evaluated of a finite test set; None: all of it
+    choice_settings: Array = None  # type: ignore[assignment]  # (K, C) IND; None is replaced by 16 default settings
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.names))
@@ -113,15 +116,24 @@ class ContextSpace:
         inside = self.test.contains(self.train.values if isinstance(self.train, Finite) else corners)
         if not inside.all():
             raise UserError(f"contexts {self.names}: the test region must contain the training region; widen it")
-        settings = self._default_settings() if self.settings is None else _frozen(self.settings)
-        object.__setattr__(self, "settings", settings)
-        if settings.ndim != 2 or settings.shape[1] != self.size or not self.train.contains(settings).all():
-            raise UserError(f"contexts {self.names}: every setting (S, {self.size}) must lie in the training region")
+        defaults = {"settings": self._default_settings, "choice_settings": self._default_choice_settings}
+        for name, default in defaults.items():
+            given = getattr(self, name)
+            settings = default() if given is None else _frozen(given)
+            object.__setattr__(self, name, settings)
+            wrong = settings.ndim != 2 or settings.shape[1] != self.size or not len(settings)
+            if wrong or not self.train.contains(settings).all():
+                raise UserError(
+                    f"contexts {self.names}: {name} must be at least one row of {self.size}, all in the training region"
+                )
         if self.tested is not None:
             object.__setattr__(self, "tested", self.check(self.tested))
 
     @classmethod
-    def box(cls, *, settings: ArrayLike | None = None, **features: tuple[str, Any, Any]) -> ContextSpace:
+    def box(
+        cls, *, settings: ArrayLike | None = None, choice_settings: ArrayLike | None = None,
+        **features: tuple[str, Any, Any],
+    ) -> ContextSpace:  # fmt: skip
         """Build a space from name=(unit, (train low, high), (test low, high)) for each feature."""
         for name, feature in features.items():
             if len(feature) != 3 or len(feature[1]) != 2 or len(feature[2]) != 2:
@@ -130,7 +142,8 @@ class ContextSpace:
             raise UserError("a context space needs at least one feature")
         units, train, test = zip(*features.values(), strict=True)
         (low, high), (test_low, test_high) = np.transpose(train), np.transpose(test)
-        chosen = {} if settings is None else {"settings": _frozen(settings)}
+        given = {"settings": settings, "choice_settings": choice_settings}
+        chosen = {name: _frozen(rows) for name, rows in given.items() if rows is not None}
         return cls(tuple(features), units, Box(low, high), Box(test_low, test_high), **chosen)
 
     def _default_settings(self) -> Array:
@@ -141,6 +154,28 @@ class ContextSpace:
         alternating = np.where(np.arange(self.size) % 2 == 0, -0.5, 0.5)
         half = (self.train.high - self.train.low) / 2
         return _frozen([self.centre, self.centre + alternating * half, self.train.high])
+
+    def _default_choice_settings(self) -> Array:
+        if isinstance(self.train, Finite):
+            last = len(self.train.values) - 1
+            return _frozen(self.train.values[sorted({round(row) for row in np.linspace(0, last, CHOICE_SETTINGS)})])
+        varied = self.train.high > self.train.low
+        places = np.zeros((CHOICE_SETTINGS, self.size))
+        places[:, varied] = spread(int(varied.sum()))
+        return _frozen(self.train.low + places * (self.train.high - self.train.low))
+
+    @cached_property
+    def evaluated(self) -> Array:
+        """The contexts of an evaluation during training: the settings, then the choice settings not among them."""
+        known = {row.tobytes() for row in self.settings}
+        further = [row for row in self.choice_settings if row.tobytes() not in known]
+        return _frozen([*self.settings, *further])
+
+    @cached_property
+    def choice_rows(self) -> NDArray[np.intp]:
+        """The rows of `evaluated` that are the choice settings, (K,)."""
+        rows = {row.tobytes(): index for index, row in enumerate(self.evaluated)}
+        return np.array([rows[row.tobytes()] for row in self.choice_settings])
 
     def as_tested(self) -> ContextSpace:
         """Give the space of what is tested alone, for results, which show no more."""
@@ -237,6 +272,21 @@ class ContextSpace:
                 f"{len(self.test.values)} contexts of the test set; choose one of them"
             )
         return array
+
+
+def spread(size: int) -> Array:
+    """Return CHOICE_SETTINGS points that fill the unit cube evenly, (16, size).
+
+    In a square the midpoints of 4 × 4 cells; else a lattice in which each feature takes each of 16 values once (Korobov
+    points: row i has i·5^j mod 17 for feature j, and 5 is a primitive root of 17).
+    """
+    if size == 2:
+        side = math.isqrt(CHOICE_SETTINGS)
+        cells = (np.arange(side) + 0.5) / side
+        return np.stack(np.meshgrid(cells, cells, indexing="ij"), axis=-1).reshape(-1, 2)
+    prime = CHOICE_SETTINGS + 1
+    factors = [pow(5, feature, prime) for feature in range(size)]
+    return (np.outer(np.arange(1, prime), factors) % prime - 0.5) / CHOICE_SETTINGS
 
 
 def which(row: int, contexts: Array) -> str:

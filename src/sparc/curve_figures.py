@@ -23,7 +23,7 @@ from sparc.figures import (
 from sparc.gaps import gaps, labels_in, means_over
 from sparc.laps import JUDGED, MEASURES, races
 from sparc.panels import env_panels, label_handles, runs
-from sparc.results import EXPERT, NAMES, TOLD, Curve, Results
+from sparc.results import EXPERT, NAMES, TOLD, VARIANTS, Curve, Results
 from sparc.stats import cell_table, mean_sem
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 LEARNED = {None: "return", "clean": "clean laps [%]", "ratio": "ratio (less is better)"}  # during training
+VARIANT_DASHES: dict[str, Any] = {"expert": (0, (4, 2)), "newest": (0, (1, 1.5))}
 TOLD_LOOKS: dict[str, Any] = {"ls": (0, (2, 2)), "mfc": "white", "alpha": 0.5}  # pale, dashed, open
 
 
@@ -39,6 +40,7 @@ TOLD_LOOKS: dict[str, Any] = {"ls": (0, (2, 2)), "mfc": "white", "alpha": 0.5}  
 def learning_curves(results: Results) -> Figure:
     """Draw the IND return during training, a panel per environment: the mean over the seeds ± s.e.m.
 
+    Thin lines are of the policy's variants: the expert with the true context, the newest weights.
     A race, whose return does not show how fast it is, has two instead: the share of clean laps, and the ratio.
     """
     shown = [(env, measure) for env in results.envs for measure in learned(results, env)]
@@ -61,7 +63,7 @@ def learning_curves(results: Results) -> Figure:
     names = dict.fromkeys("return" if measure is None else MEASURES[measure].name for _, measure in shown)
     add_title(figure, f"IND {' and '.join(names)} during training: {means}")
     lines = [line for env in results.envs for line in gaps(results, env, "curves", results.labels)]
-    add_note(figure, lines, [*label_handles(results, "curves"), *told_handle(results)])
+    add_note(figure, lines, [*label_handles(results, "curves"), *told_handle(results), *variant_handles(results)])
     return figure
 
 
@@ -79,6 +81,8 @@ def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: s
     values = [
         curve.returns if measure is None else MEASURES[measure].scale * curve.measures[measure] for curve in curves
     ]
+    for variant in VARIANTS:
+        draw_variant(panel, results, curves, name, variant, measure)
     shared = curves[0].updates
     for curve in curves[1:]:
         shared = np.intersect1d(shared, curve.updates)
@@ -100,6 +104,31 @@ def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: s
             first = results.labels.index(name) % min(3, count)  # staggered, but a single evaluation has its mark too
             marks = {"marker": look.marker, "ms": 3.5, "markevery": (first, apart)}
             draw_line(panel, look, shared[part], mean[part], sem[part], **marks, **options)
+
+
+def draw_variant(
+    panel: Axes, results: Results, curves: list[Curve], name: str, variant: str, measure: str | None
+) -> None:
+    """Draw the mean over the seeds of a variant of a label's policy, where all of them have it."""
+    column, scale = f"{variant}_{measure or 'return'}", 1.0 if measure is None else MEASURES[measure].scale
+    found = [
+        dict(zip(curve.updates.tolist(), scale * curve.measures.get(column, np.full(len(curve.updates), np.nan)),
+                 strict=True))
+        for curve in curves
+    ]  # fmt: skip
+    rows = [(at, np.mean([seed.get(at, np.nan) for seed in found])) for at in found[0]]
+    if shown := [(at, mean) for at, mean in rows if np.isfinite(mean)]:
+        look = style(name, results.labels)
+        dash = VARIANT_DASHES[variant]
+        panel.plot(*zip(*shown, strict=True), color=look.colour, ls=dash, lw=0.8, alpha=0.7, label=variant)
+
+
+def variant_handles(results: Results) -> list[Line2D]:
+    """Make the entries of a legend for the variants that there are."""
+    from matplotlib.lines import Line2D
+
+    looks: dict[str, Any] = {"color": GREY, "lw": 0.8}
+    return [Line2D([], [], ls=VARIANT_DASHES[name], label=VARIANTS[name], **looks) for name in results.variants]
 
 
 def told_handle(results: Results) -> list[Line2D]:

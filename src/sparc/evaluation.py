@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,21 @@ if TYPE_CHECKING:  # brings JAX
     from sparc.policy import Policy
 
 FIXED = ("region", "episode", "return", "steps", "terminated")  # the columns between contexts and measures
-StepCall = Callable[[ContextualVectorEnv, np.ndarray], None]  # after a step, with the rows that took it
+
+
+class Step(NamedTuple):
+    """A step of all rows of an evaluation; what belongs to rows whose episode was over means nothing."""
+
+    venv: ContextualVectorEnv  # after the step
+    alive: np.ndarray  # (R,) bool: the rows that took it
+    obs: np.ndarray  # (R, O) before it
+    action: np.ndarray  # (R, A) in the environment's own range
+    contexts: np.ndarray  # (R, C) in force in it
+    reward: np.ndarray  # (R,)
+    terminated: np.ndarray  # (R,) bool
+
+
+StepCall = Callable[[Step], None]
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,10 @@ class Evaluation:
             means = np.bincount(inverse, weights=np.where(there, values, 0.0)) / counts
         order = np.argsort(first)
         return self.contexts[first[order]], self.ind[first[order]], means[order]
+
+    def part(self, rows: slice | np.ndarray) -> dict[str, np.ndarray]:
+        """Return the measures of some rows."""
+        return {name: values[rows] for name, values in self.measures.items()}
 
     def summary(self) -> dict[str, dict[str, float | int]]:
         """Give cells, mean, standard deviation, smallest and largest return over the contexts, IND and OOD apart.
@@ -144,13 +162,16 @@ def evaluate(
     env: str | ContextualVectorEnv,
     contexts: np.ndarray,
     episodes: int = 1,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
     threads: int | None = None,
     progress: ProgressCall | None = None,
     on_step: StepCall | None = None,
     **env_options: Any,
 ) -> Evaluation:
-    """Run the policy without noise in every context, all of them side by side, on all cores unless told otherwise."""
+    """Run the policy without noise in every context, all of them side by side, on all cores unless told otherwise.
+
+    `seed` is that of the first row, from which the others count up, or one for each row.
+    """
     rows = contexts_of(env).check(contexts).repeat(check_count("episodes", episodes), axis=0)
     if isinstance(env, str):
         entry = get_env(env)
@@ -173,6 +194,7 @@ def evaluate(
             action = policy.act(
                 np.where(alive[:, None], obs, 0.0), venv.contexts if policy.reads == "context" else None
             )
+            before = obs, action, venv.contexts.copy()
             try:
                 obs, reward, terminated, truncated, _ = venv.step(action)
             except SparcError:
@@ -187,7 +209,7 @@ def evaluate(
                     f"{env} returned NaN or infinity at step {int(lengths.max())} with the context {where}."
                 )
             if on_step:
-                on_step(venv, alive)
+                on_step(Step(venv, alive, *before, reward, terminated))
             returns[alive] += reward[alive]
             lengths[alive] += 1
             died |= alive & terminated

@@ -14,7 +14,7 @@ from sparc.envs.contextual import ProgressCall
 from sparc.errors import SparcError, UserError
 from sparc.evaluation import Evaluation
 from sparc.laps import JUDGED
-from sparc.results import Curve, EnvResults, Results, by_label, label
+from sparc.results import EXPLAINED, VARIANTS, Curve, EnvResults, Results, by_label, label
 from sparc.runner import Standing, finished, survey
 from sparc.runs import Run
 from sparc.suites import Member, Suite
@@ -111,8 +111,9 @@ def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, A
     scores = [record for record in run.records() if record["kind"] == "evaluation"]
     updates, means = (np.array([record[key] for record in scores], float) for key in ("updates", "mean_return"))
     phase = np.array([record["phase"] for record in scores], str)
+    wanted = (*JUDGED, *EXPLAINED, *(f"{variant}_{name}" for variant in VARIANTS for name in JUDGED))
     measures = {name: np.array([record.get(name, np.nan) for record in scores], float)
-                for name in JUDGED if any(name in record for record in scores)}  # fmt: skip
+                for name in wanted if any(name in record for record in scores)}  # fmt: skip
     name, seed = label(member.config.method, member.variation), member.config.seed
     add_cells(part, name, seed, evaluation)
     for physics, tested in elsewhere.items():

@@ -36,7 +36,7 @@ def load_with_psi(run: Run, number: int) -> tuple[Policy, ContextEncoder | None]
     policy = wrap(method, state, venv, run.config)
     venv.close()
     # φ is policy.actor.encoder; RMA's expert phase has one that was never trained, and acts on ψ(c) instead
-    psi = state.expert.encoder
+    psi = state.shipped.expert.encoder
     return policy, psi if policy.reads == "history" and isinstance(psi, ContextEncoder) else None
 
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import platform
+import resource
+import tempfile
+import time
+import warnings
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of malloc.h
 KEPT = 1 << 30  # bytes
+COMPILED_LIMIT = 1 << 29  # bytes of compiled programs on the disk
+COMPILED_SECONDS = 0.1  # programs that compile faster are not kept: reading them back takes as long
 
 
 def usable_cores() -> int:
@@ -28,6 +37,84 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(MMAP_THRESHOLD, KEPT)
         mallopt(TRIM_THRESHOLD, KEPT)
+
+
+def cache_folder() -> Path:
+    """Return the folder of what can be made anew."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sparc-rl"
+
+
+def keep_compiled_programs() -> None:
+    """Let JAX keep compiled programs on the disk, so that the next process with the same ones starts in a second.
+
+    A folder set by JAX_COMPILATION_CACHE_DIR is used instead; JAX_ENABLE_COMPILATION_CACHE=false switches the cache
+    off. Where the folder cannot be written, everything is compiled, as without a cache.
+    """
+    import jax
+
+    config: Any = jax.config
+    if not config.jax_enable_compilation_cache or config.jax_compilation_cache_dir:
+        return
+    try:
+        folder = cache_folder() / "jax" / compiled_for()
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        prune(folder.parent, COMPILED_LIMIT)
+    except (OSError, RuntimeError):  # the latter without a home
+        return
+    # a full disk, or a file that another process is just writing: JAX compiles
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
+    config.update("jax_compilation_cache_dir", str(folder))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        config.update("jax_persistent_cache_min_compile_time_secs", COMPILED_SECONDS)
+
+
+def compiled_for() -> str:
+    """Return a name for all that XLA's machine code depends on, beyond what JAX looks at: instruction set and cores.
+
+    XLA divides its work by the cores, which shows in the last bits; another processor may lack the instructions.
+    """
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        features = ""
+    known = f"{platform.machine()} {processor()} {features} {usable_cores()}"
+    return hashlib.sha256(known.encode()).hexdigest()[:16]
+
+
+def prune(folder: Path, limit: int) -> None:
+    """Remove the oldest files below a folder until the others fit into so many bytes."""
+    found = []
+    for file in folder.rglob("*"):
+        try:
+            if file.is_file():
+                found.append((file.stat().st_mtime, file.stat().st_size, file))
+        except OSError:
+            continue  # another process was faster
+    size = sum(bytes for _, bytes, _ in found)
+    for _, bytes, file in sorted(found):
+        if size <= limit:
+            break
+        file.unlink(missing_ok=True)
+        size -= bytes
+
+
+def children() -> list[str]:
+    """Return the ids of the live processes that this one has started; Linux tells, others do not."""
+    return [pid for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()]
+
+
+def processor_seconds() -> float:
+    """Return the processor time of this process and of those that it started, live or ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = time.process_time() + ended.ru_utime + ended.ru_stime
+    for pid in children():
+        with suppress(OSError):  # it has just ended
+            # after the name in brackets, from the third field on: utime, stime, cutime and cstime are 14 to 17
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            seconds += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return seconds
 
 
 def processor() -> str:

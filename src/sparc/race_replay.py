@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparc.envs import get_env, make_vector_env
-from sparc.envs.contextual import ContextualVectorEnv, ProgressCall
+from sparc.envs.contextual import ProgressCall
 from sparc.envs.racing import RACES, car_models
 from sparc.envs.racing.course import Course as Road
 from sparc.envs.racing.env import RaceVectorEnv
@@ -21,7 +21,7 @@ from sparc.envs.racing.simulator import COLUMN, TRACE, TRACK_COLUMNS, Laps
 from sparc.envs.racing.tasks import PHYSICS, CarModels
 from sparc.envs.racing.tracks import Track
 from sparc.errors import UserError
-from sparc.evaluation import evaluate, other_physics, tested_with
+from sparc.evaluation import Step, evaluate, other_physics, tested_with
 from sparc.figures import RESOLUTIONS, write
 from sparc.loading import load
 from sparc.machine import usable_cores
@@ -65,7 +65,8 @@ def drive_laps(
     assert isinstance(venv, RaceVectorEnv)
     road = venv.course
 
-    def record(_: ContextualVectorEnv, alive: np.ndarray) -> None:
+    def record(step: Step) -> None:
+        alive = step.alive
         on_lap = alive & (venv.states[:, COLUMN["laps"]] == 1)
         for row in np.flatnonzero(on_lap).tolist():
             rows[row].append(venv.states[row, RECORDED].copy())

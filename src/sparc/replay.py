@@ -107,15 +107,30 @@ class Replay:
         self._count += 1
         self._position = np.where(done, 0, self._position + 1)
 
-    def sample(self, rng: np.random.Generator, shape: tuple[int, ...], *, history: bool, next_history: bool) -> Batch:
-        """Draw transitions uniformly, with replacement, from all that may be sampled."""
-        if not self.size:
-            raise RunFailure("replay: nothing to sample yet, add a step first.")
-        total = (self._head - self._oldest()).sum()
-        pick = rng.integers(total, size=shape)
-        while (closing := self._is_closing(pick)).any():
-            pick[closing] = rng.integers(total, size=closing.sum())
-        return self._cut(pick, history=history, next_history=next_history)
+    def sample(
+        self, rng: np.random.Generator, shape: tuple[int, ...], *, history: bool | int, next_history: bool
+    ) -> Batch:
+        """Draw transitions uniformly, with replacement, from all that may be sampled.
+
+        Histories are cut for all of them, for none, or only for the first so many along the last axis.
+        """
+        return self._cut(self._draw(rng, shape), history=history, next_history=next_history)
+
+    def sample_bands(
+        self, rng: np.random.Generator, edges: tuple[int, ...], count: int, draws: int
+    ) -> tuple[Batch, np.ndarray]:
+        """Return transitions with histories from each band of episode positions, and these positions, (bands · count,).
+
+        A band begins at an edge and ends at the next. Of so many draws, each gets the first `count` that are in it. The
+        rows that are missing are filled up with others, of the position CLOSING.
+        """
+        pick = self._draw(rng, (draws,))
+        position = self._rows["position"][self._at(*self._locate(pick))]
+        band = np.searchsorted(edges, position, side="right") - 1
+        chosen = np.concatenate([np.flatnonzero(band == number)[:count] for number in range(len(edges))])
+        missing = len(edges) * count - len(chosen)
+        position = np.pad(position[chosen], (0, missing), constant_values=CLOSING)
+        return self._cut(np.pad(pick[chosen], (0, missing), mode="edge"), history=True, next_history=False), position
 
     @property
     def size(self) -> int:
@@ -159,6 +174,16 @@ class Replay:
         ends = np.stack([np.maximum(0, head - self._window - self._length), np.maximum(0, head - 1)])
         return np.where(head > 0, self._rows["count"][self._at(self._lane, ends)], 0).astype(np.int64)
 
+    def _draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Draw numbers of rows, see `_locate`, from all that may be sampled."""
+        if not self.size:
+            raise RunFailure("replay: nothing to sample yet, add a step first.")
+        total = (self._head - self._oldest()).sum()
+        pick = rng.integers(total, size=shape)
+        while (closing := self._is_closing(pick)).any():
+            pick[closing] = rng.integers(total, size=closing.sum())
+        return pick
+
     def _locate(self, pick: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Number the rows of all windows one after the other; return lane and row of these numbers."""
         ends = np.cumsum(self._head - self._oldest())
@@ -173,7 +198,7 @@ class Replay:
         pick = np.arange((self._head - self._oldest()).sum())
         return pick[~self._is_closing(pick)]
 
-    def _cut(self, pick: np.ndarray, *, history: bool, next_history: bool) -> Batch:
+    def _cut(self, pick: np.ndarray, *, history: bool | int, next_history: bool) -> Batch:
         """Build the transitions that begin at the picked rows."""
         lane, t = self._locate(pick)
         steps = np.arange(self._n)
@@ -184,6 +209,7 @@ class Replay:
         k = alive.sum(axis=-1)
         ended = np.take_along_axis(rows["terminated"], k[..., None] - 1, axis=-1)[..., 0] != 0
         end = self._rows.take(self._at(lane, t + k))
+        cut = slice(None) if history is True else slice(history)
         return Batch(
             obs=first["step"][..., : self._obs_size],
             action=first["step"][..., self._obs_size :],
@@ -192,7 +218,7 @@ class Replay:
             next_obs=end["step"][..., : self._obs_size],
             context=first["context"],
             next_context=end["context"],
-            history=self._windows(lane, t, position) if history else None,
+            history=self._windows(lane[..., cut], t[..., cut], position[..., cut]) if history else None,
             next_history=self._windows(lane, t + k, position + k) if next_history else None,
         )
 

@@ -4,8 +4,9 @@ manifest.json        the suite, its environments' contexts, every member: its ru
 cells-<env>.csv      a row per member and context of the grid: the mean return over the episodes, and measures of it;
                      a context that has a name and more than two features goes by its name, as in the manifest's labels
 cells-<env>-<physics>.csv  the same in a physics that was not trained in
-curves-<env>.csv     a row per member and evaluation during training: the mean return in the IND settings, the phase; of
-                     races also the share of clean laps and the ratio
+curves-<env>.csv     a row per member and evaluation during training: the mean return in the IND settings that
+                     checkpoints are chosen by, the phase; of races also the share of clean laps and the ratio; and what
+                     explains them (docs/runs.md): the policy's variants, φ's error, the critics' bias, the entropy
 traces-<env>.csv     a row per member and step around a switch of the context in mid-episode
 latents-<env>.csv    a row per member and context of the grid: ψ(c) and φ(h) in two dimensions
 
@@ -51,6 +52,12 @@ PROTAGONIST, RIVAL, REFERENCE = "sparc", "rma", "oracle"
 APART = ", "  # between an environment and the physics that it was tested in
 EXPERT = "expert"  # RMA's first phase
 TOLD = "RMA's first phase is told the context"
+VARIANTS = {"expert": "the expert, told the context", "newest": "the newest weights"}  # beside what is shipped
+# What explains a run, at every evaluation during training.
+EXPLAINED = (
+    "expert_return", "newest_return", "adapter_error_0", "adapter_error_10", "adapter_error_50", "q_bias",
+    "discounted_return", "entropy", "temperature", "critic_gradient_norm", "critic_clipped",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Curve:
     """Evaluations during training."""
 
     updates: Array  # (T,)
-    returns: Array  # (T,) mean over the IND settings
+    returns: Array  # (T,) mean over the IND settings that checkpoints are chosen by
     phase: NDArray[np.str_]  # (T,) "train"; of RMA "expert", then "adapter"
     measures: dict[str, Array] = field(default_factory=dict)  # by name, (T,) each, over the same settings; NaN: none
 
@@ -172,6 +179,13 @@ class Results:
             (key, curve) for part in self.envs.values() for key in part.curves for curve in part.curves[key].values()
         ]
         return list(dict.fromkeys(key for key, curve in curves if (curve.phase == EXPERT).any()))
+
+    @property
+    def variants(self) -> list[str]:
+        """Return the variants of policies that were evaluated in training."""
+        curves = [curve for part in self.envs.values() for seeds in part.curves.values() for curve in seeds.values()]
+        columns = {column for curve in curves for column in curve.measures}
+        return [name for name in VARIANTS if any(column.startswith(f"{name}_") for column in columns)]
 
     def members(self, test: str, label_: str) -> list[dict[str, Any]]:
         """Give the manifest's entries of one environment, in whatever physics, and label."""

@@ -28,6 +28,7 @@ from sparc.errors import RunFailure, UserError
 from sparc.machine import processor, usable_cores
 from sparc.methods import check_method
 
+EXPERT_PHASE = "expert"  # the first of rma's two
 LOCK_ATTEMPTS, LOCK_SECONDS = 10, 0.3
 PACKAGES = ("sparc-rl", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")
 
@@ -192,14 +193,17 @@ class Run:
         """Say how far the run is: its newest checkpoint."""
         return max(checkpoint.numbers(self.checkpoints), default=0)
 
-    def scores(self) -> dict[int, list[float]]:
-        """Read the evaluations of the run's current phase from its newest sound checkpoint."""
-        for number in reversed(checkpoint.numbers(self.checkpoints)):
+    def best(self) -> int | None:
+        """Find the best checkpoint of the run's current phase by what its newest sound one knows; None without any."""
+        there = checkpoint.numbers(self.checkpoints)
+        for number in reversed(there):
             try:
-                return checkpoint.load_scores(checkpoint.load_meta(self.checkpoints / str(number)))
+                meta = checkpoint.load_meta(self.checkpoints / str(number))
             except RunFailure:
                 continue  # whoever loads that one is told
-        return {}
+            choice = {updates: value for updates, value in checkpoint.load_choice(meta).items() if updates in there}
+            return select.best(choice, *phase_span(self.config, meta["phase"]))
+        return None
 
     def choose(self, which: str | int) -> int:
         """Find the checkpoint meant by best, last or a number of updates."""
@@ -212,9 +216,7 @@ class Run:
             return int(which)
         if which not in ("best", "last"):
             raise UserError(f"The checkpoint must be best, last or a number of updates, not '{which}'.")
-        found = None
-        if which == "best":
-            found = select.best({number: score for number, score in self.scores().items() if number in there})
+        found = self.best() if which == "best" else None
         return there[-1] if found is None else found
 
     def close(self) -> None:
@@ -224,6 +226,11 @@ class Run:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def phase_span(config: Config, phase: str) -> tuple[int, int]:
+    """Return the updates between which a phase lies; all methods but rma have one, and no updates of an expert."""
+    return (0, config.expert_updates) if phase == EXPERT_PHASE else (config.expert_updates, config.updates)
 
 
 def default_paths(config: Config) -> list[Path]:

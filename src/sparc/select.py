@@ -1,4 +1,4 @@
-"""Which checkpoints of a run are worth keeping: the Pareto front of its evaluations, and the best one on it."""
+"""Which checkpoints of a run are worth keeping, and which one is the best."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def pareto_front(scores: Mapping[int, Sequence[float]]) -> list[int]:
-    """Give the keys whose scores no other beats in one setting without losing in another; of equals, the latest."""
+    """Return the keys whose scores no other beats in one setting without losing in another; of equals, the latest."""
     front = []
     for key, score in scores.items():
         mine = np.asarray(score)
@@ -22,6 +22,11 @@ def pareto_front(scores: Mapping[int, Sequence[float]]) -> list[int]:
     return front
 
 
-def best(scores: Mapping[int, Sequence[float]]) -> int | None:
-    """Pick from the front the one with the highest mean over the settings, of equals the latest: it learned longest."""
-    return max(pareto_front(scores), key=lambda key: (float(np.mean(scores[key])), key), default=None)
+def best(choice: Mapping[int, float], begin: int, end: int) -> int | None:
+    """Return the highest of the evaluations in the last third of a phase, or of all while there is none in it.
+
+    `choice` maps updates to what a checkpoint is chosen by; the phase goes from `begin` to `end`. Of equals it is the
+    latest, which learned longest.
+    """
+    late = [updates for updates in choice if 3 * (updates - begin) > 2 * (end - begin)]
+    return max(late or choice, key=lambda updates: (choice[updates], updates), default=None)

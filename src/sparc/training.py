@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,24 @@ import numpy as np
 from sparc import checkpoint, select
 from sparc.config import Config, make_config
 from sparc.contexts import ContextSpace
+from sparc.diagnostics import Recorder, adapter_errors, q_bias
 from sparc.envs import get_env, make_vector_env
 from sparc.errors import RunFailure
-from sparc.evaluation import evaluate
-from sparc.loading import check_contexts, make_spec, restored, wrap
-from sparc.machine import keep_freed_memory
+from sparc.evaluation import Evaluation, StepCall, evaluate
+from sparc.loading import boxes, check_contexts, make_spec, restored, wrap
+from sparc.machine import keep_freed_memory, processor_seconds
 from sparc.methods import get_method
 from sparc.methods.qr_sac import QrSac, State, scan_updates
 from sparc.policy import Policy
 from sparc.replay import Replay
 from sparc.rollout import Collector
-from sparc.runs import Run
+from sparc.runs import Run, phase_span
 from sparc.stopping import Stop
 
 EVALUATION_SEED = 1_000_000  # the training evaluations begin from the same states each time
+DIAGNOSIS_SEED = 1  # parts what is measured from what is learned from
+VARIANT_SETTINGS = 25  # at most, that variants of the policy are evaluated in: laps take long
+LEARNING = ("entropy", "temperature", "critic_gradient_norm", "critic_clipped")  # metrics that an evaluation repeats
 Report = Callable[[dict[str, Any]], None]
 
 
@@ -65,6 +70,8 @@ class Trainer:
 
     def __init__(self, run: Run, report: Report):
         keep_freed_memory()
+        self.processor_began = processor_seconds()
+        self.processor_before: float | None = 0.0  # seconds of earlier sessions; None if they did not note them
         self.run, self.report, self.config = run, report, run.config
         config = self.config
         self.venv = make_vector_env(config.env, config.num_envs, threads=1, **config.env_options)
@@ -84,6 +91,7 @@ class Trainer:
         )
         self.updates = 0
         self.scores: dict[int, list[float]] = {}  # the phase's evaluations: updates → a return per setting
+        self.choice: dict[int, float] = {}  # likewise: updates → what the best checkpoint is chosen by
         self.evaluation: dict[str, Any] | None = None  # the phase's last one, as it is logged
         self.expert_from: int | None = None  # rma: the checkpoint that the second phase began from
         self.set_phase(get_method(config.method).phases[0])
@@ -95,7 +103,7 @@ class Trainer:
         )
         # what evaluations need and cannot have shows before the first update, not at the first evaluation
         entry = get_env(config.env)
-        entry.ready(self.venv.context_space.settings, entry.options_of_test(config.env_options))
+        entry.ready(self.venv.context_space.evaluated, entry.options_of_test(config.env_options))
         if checkpoint.numbers(run.checkpoints):
             self.restore()
             run.begin(self.updates)
@@ -108,8 +116,10 @@ class Trainer:
         config = self.config
         self.began: float | None = None  # when the first chunk was done: compiling is no measure of speed
         while self.updates < config.updates and not stop.asked:
-            if self.updates >= self.phase_end():
+            if self.updates >= self.phase_span()[1]:
                 self.next_phase()
+            begin, end = self.phase_span()
+            interval = evaluation_interval(config, begin, end)
             if self.replay.size < config.random_steps:
                 self.collect(random=self.method.phase == self.method.phases[0])
                 self.report(self.progress())
@@ -118,11 +128,11 @@ class Trainer:
             metrics = self.learn()
             if self.began is None:
                 self.began, self.began_at = time.perf_counter(), self.updates
-            ends = self.updates in (config.updates, self.phase_end())
+            ends = self.updates in (config.updates, end)
             if self.updates % config.log_every == 0 or ends:
                 self.log_training(metrics)
-            if self.updates % config.evaluate_every == 0 or ends:
-                self.evaluate()
+            if (self.updates - begin) % interval == 0 or ends:
+                self.evaluate(metrics)
                 self.save()
             self.report(self.progress() | metrics)
         if stop.asked and self.updates < config.updates:
@@ -147,7 +157,7 @@ class Trainer:
         batch = self.replay.sample(
             rng,
             (config.chunk, config.batch_size),
-            history=self.method.wants_history,
+            history=self.method.history_rows,
             next_history=self.method.wants_next_history,
         )
         update_key = jax.random.fold_in(self.key, 2)
@@ -168,11 +178,11 @@ class Trainer:
         """Make the method of a phase and its compiled update."""
         self.method: QrSac = get_method(self.config.method)(self.config, self.spec, phase)
         self.scan = scan_updates(self.method)
+        self.q_value = jax.jit(self.method.q_value)
 
-    def phase_end(self) -> int:
-        """Give the number of updates at which the phase is over."""
-        last = self.method.phase == self.method.phases[-1]
-        return self.config.updates if last else self.config.expert_updates
+    def phase_span(self) -> tuple[int, int]:
+        """Return the updates between which the phase lies."""
+        return phase_span(self.config, self.method.phase)
 
     def next_phase(self) -> None:
         """Begin the next phase from the best checkpoint of this one, with an empty replay and new episodes."""
@@ -180,21 +190,28 @@ class Trainer:
         if self.expert_from is not None:
             arrays, _ = checkpoint.load(self.run.checkpoints / str(self.expert_from))
             self.state = restored(self.method, arrays)
+        self.state = self.method.frozen(self.state)
         phases = self.method.phases
         self.set_phase(phases[phases.index(self.method.phase) + 1])
-        self.scores, self.evaluation = {}, None
+        self.scores, self.choice, self.evaluation = {}, {}, None
         self.replay.clear()
         self.collector.restart()
 
     def best_sound(self) -> int | None:
         """Find the best checkpoint of the phase that can be read."""
-        scores = dict(self.scores)
-        while (number := select.best(scores)) is not None:
+        choice = self.candidates()
+        while (number := select.best(choice, *self.phase_span())) is not None:
             if checkpoint.is_sound(self.run.checkpoints / str(number)):
                 return number
             self.report({"note": f"Checkpoint {number} is damaged. Taking the next best one."})
-            del scores[number]
+            del choice[number]
         return None
+
+    def candidates(self) -> dict[int, float]:
+        """Return what the phase's checkpoints on the disk are chosen by, as `checkpoint.load_choice` does."""
+        there = checkpoint.numbers(self.run.checkpoints)
+        choice = self.choice or checkpoint.means(self.scores)
+        return {updates: value for updates, value in choice.items() if updates in there}
 
     # Evaluation and logs
 
@@ -202,25 +219,73 @@ class Trainer:
         """Wrap the policy that is evaluated and shipped."""
         return wrap(self.method, self.state, self.venv, self.config)
 
-    def evaluate(self) -> None:
-        """Run the predetermined IND settings and remember what checkpoints are chosen by."""
+    def evaluate(self, metrics: dict[str, float]) -> None:
+        """Run the predetermined and the choice settings side by side and remember what checkpoints are chosen by.
+
+        What is logged is the mean over the choice settings, the return in each predetermined one, and what explains it.
+        """
         space: ContextSpace = self.venv.context_space
+        settings, chosen = slice(len(space.settings)), space.choice_rows
+        entry, policy = get_env(self.config.env), self.make_policy()
+        recorder = Recorder(policy)
+        rows = self.run_settings(policy, np.arange(len(space.evaluated)), recorder)
+        self.scores[self.updates] = entry.scores(rows.returns[settings], rows.part(settings))
+        self.choice[self.updates] = entry.choice(rows.returns[chosen], rows.part(chosen))
+        record = {f"return_{i}": float(value) for i, value in enumerate(rows.returns[settings])}
+        record |= {name: float(values[there].mean()) for name, values in rows.part(chosen).items()
+                   if (there := np.isfinite(values)).any()}  # fmt: skip
+        record |= self.compare(rows) | self.diagnose(policy, recorder)
+        record |= {name: metrics[name] for name in LEARNING if name in metrics}
+        self.evaluation = {"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
+                           "mean_return": float(rows.returns[chosen].mean()), **record, **rows.counters,
+                           **self.cost()}  # fmt: skip
+        self.run.log(self.evaluation)
+
+    def run_settings(self, policy: Policy, rows: np.ndarray, on_step: StepCall | None = None) -> Evaluation:
+        """Evaluate a policy in some of the settings; each has the same start, whichever others there are."""
         entry = get_env(self.config.env)
-        rows = evaluate(
-            self.make_policy(),
+        return evaluate(
+            policy,
             self.config.env,
-            space.settings,
-            seed=EVALUATION_SEED,
+            self.venv.context_space.evaluated[rows],
+            seed=(EVALUATION_SEED + rows).tolist(),
             threads=1,
+            on_step=on_step,
             **entry.options_of_test(self.config.env_options),
         )
-        self.scores[self.updates] = rows.returns.tolist() if entry.score is None else entry.score(rows.measures)
-        record = {f"return_{i}": float(value) for i, value in enumerate(rows.returns)}
-        record |= {name: float(values[there].mean()) for name, values in rows.measures.items()
-                   if (there := np.isfinite(values)).any()}  # fmt: skip
-        self.evaluation = {"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
-                           "mean_return": float(rows.returns.mean()), **record, **rows.counters}  # fmt: skip
-        self.run.log(self.evaluation)
+
+    def compare(self, shipped: Evaluation) -> dict[str, float]:
+        """Evaluate the policy's variants in the choice settings: their return and their measures.
+
+        Where there are many settings, in some of them: then it is the policy's mean over all plus the mean difference
+        in those.
+        """
+        chosen = self.venv.context_space.choice_rows
+        some = chosen[:: -(-len(chosen) // VARIANT_SETTINGS)]
+        found = {}
+        for name, actor in self.method.variants(self.state).items():
+            own = self.run_settings(Policy(actor, *boxes(self.venv), self.config.history_length), some)
+            pairs = {"return": (own.returns, shipped.returns)}
+            pairs |= {measure: (own.measures[measure], values) for measure, values in shipped.measures.items()}
+            for what, (ours, values) in pairs.items():
+                value = float(ours.mean() + (values[chosen].mean() - values[some].mean()))
+                if np.isfinite(value):  # every lap has a ratio, but not a time
+                    found[f"{name}_{what}"] = value
+        return found
+
+    def diagnose(self, policy: Policy, recorder: Recorder) -> dict[str, float]:
+        """Measure how far φ is from ψ, and the critics from the returns of the recorded evaluation."""
+        found: dict[str, float] = {}
+        expert = self.method.variants(self.state).get("expert")
+        if expert is not None:
+            # as for learning, the generator depends on the number of updates alone, but it is another one
+            rng = np.random.default_rng([self.config.seed, self.updates, DIAGNOSIS_SEED])
+            found |= adapter_errors(policy.actor, expert, self.replay, rng)
+        if recorder.steps:
+            length = self.config.history_length if self.state.critics[0].encoder.reads == "history" else 0
+            value = partial(self.q_value, self.state)
+            found |= q_bias(recorder.recording(), self.config.discount, length, value)
+        return found
 
     def log_training(self, metrics: dict[str, float]) -> None:
         """Write a line of training metrics."""
@@ -240,12 +305,22 @@ class Trainer:
             "episode_return": float(np.mean(recent)) if recent else None,
             "evaluation": self.evaluation,
             "updates_per_s": (self.updates - self.began_at) / seconds if seconds else 0.0,
+            **self.cost(),
         }
+
+    def cost(self) -> dict[str, float]:
+        """Return the processor time of the run so far: all sessions, with compiling, evaluations and simulators.
+
+        The start of Python is not in it, nor work that was lost because a process was killed.
+        """
+        if self.processor_before is None:
+            return {}
+        return {"processor_s": self.processor_before + processor_seconds() - self.processor_began}
 
     # Checkpoints
 
     def save(self) -> None:
-        """Write everything; keep the newest two, the Pareto front, and the expert that a second phase rests on."""
+        """Write everything; keep the newest two, the Pareto front, the best, and the expert of a second phase."""
         self.replay.flush()
         arrays = checkpoint.flatten(self.state, "state")
         arrays |= {f"collector.{name}": np.asarray(array) for name, array in self.collector.get_state().items()}
@@ -254,14 +329,17 @@ class Trainer:
             "config": self.config.to_dict(),
             "phase": self.method.phase,
             "scores": [[updates, *returns] for updates, returns in self.scores.items()],
+            "choice": [[updates, value] for updates, value in self.choice.items()],
             "expert_from": self.expert_from,
             "contexts": self.venv.context_space.fingerprint(),
+            **self.cost(),
         }
         folder = self.run.checkpoints
         checkpoint.save(folder, self.updates, arrays, meta)
         newest = [number for number in checkpoint.numbers(folder) if number <= self.updates][-2:]
-        expert = [] if self.expert_from is None else [self.expert_from]
-        checkpoint.prune(folder, {*newest, *select.pareto_front(self.scores), *expert})
+        further = (select.best(self.candidates(), *self.phase_span()), self.expert_from)
+        kept = {*newest, *select.pareto_front(self.scores), *(number for number in further if number is not None)}
+        checkpoint.prune(folder, kept)
 
     def restore(self) -> None:
         """Load the newest checkpoint that is sound; say so where a newer one is not."""
@@ -275,13 +353,27 @@ class Trainer:
             check_contexts(self.run, meta, self.venv)
             self.updates = number
             self.expert_from = meta["expert_from"]
+            self.processor_before = meta.get("processor_s")
             self.scores = checkpoint.load_scores(meta)
+            self.choice = {int(updates): value for updates, value in meta.get("choice", [])}
             self.evaluation = self.run.evaluation(max(self.scores, default=-1))
             self.set_phase(meta["phase"])
             self.state = restored(self.method, arrays)
             self.collector.set_state(checkpoint.section(arrays, "collector."))
             return
         raise RunFailure(f"No checkpoint in {self.run.checkpoints} is sound: the run cannot be resumed, train it anew.")
+
+
+def evaluation_interval(config: Config, begin: int, end: int) -> int:
+    """Return the updates between two evaluations of a phase: a second one has as many of them as the first.
+
+    So both choices have as many candidates. They are never further apart than evaluate_every, which the replay's margin
+    is made for.
+    """
+    if not begin:
+        return config.evaluate_every
+    chunks = round(config.evaluate_every * (end - begin) / begin / config.chunk)
+    return min(max(chunks, 1) * config.chunk, config.evaluate_every)
 
 
 def replay_margin(config: Config) -> int:

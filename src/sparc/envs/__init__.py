@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
 from sparc.contexts import ContextSpace
@@ -26,6 +27,7 @@ ENTRY_POINT_GROUP = "sparc.envs"  # each names a module that registers environme
 
 Creator = Callable[..., Any]
 Score = Callable[[Mapping[str, Array]], list[float]]
+ChooseBy = Callable[[Mapping[str, Array]], float]
 Prepare = Callable[[Array, Mapping[str, Any], ProgressCall | None], None]
 Remarks = Callable[[Array, Mapping[str, Any]], list[str]]
 
@@ -43,6 +45,7 @@ class EnvEntry:
     prepare: Prepare | None = None
     remarks: Remarks | None = None
     preset: str = "mujoco"
+    choose_by: ChooseBy | None = None
 
     @cached_property
     def context_space(self) -> ContextSpace:
@@ -60,6 +63,15 @@ class EnvEntry:
         """Prepare tests in these contexts, which are made with these options."""
         if self.prepare:
             self.prepare(contexts, options, progress)
+
+    def scores(self, returns: Array, measures: Mapping[str, Array]) -> list[float]:
+        """Return what the Pareto front is made of: the return in each setting, or what the environment scores by."""
+        return returns.tolist() if self.score is None else self.score(measures)
+
+    def choice(self, returns: Array, measures: Mapping[str, Array]) -> float:
+        """Return what the best checkpoint is chosen by, from the episodes in the choice settings; more is better."""
+        scores = self.scores(returns, measures) if self.choose_by is None else self.choose_by(measures)
+        return float(np.mean(scores))
 
     def remark(self, contexts: Array, options: Mapping[str, Any]) -> list[str]:
         """Say what a reader of such a test's results should know."""
@@ -84,6 +96,7 @@ def register_env(
     prepare: Prepare | None = None,
     remarks: Remarks | None = None,
     preset: str = "mujoco",
+    choose_by: ChooseBy | None = None,
 ) -> None:
     """Register an environment with a context, with Gymnasium as well.
 
@@ -91,11 +104,12 @@ def register_env(
     make is a callable, "package.module:callable" (loaded when needed), or, with apply, the id of an existing Gymnasium
     environment: then apply(env.unwrapped, context) gives it the context, and its own time limit holds if none is given.
 
-    Evaluations make it with test_options. Checkpoints are chosen by the Pareto front of the returns in the settings, or
-    of what score makes of the vector environment's measures() there: numbers of which more is better. What takes long
-    and is needed once for a set of contexts to be tested in, prepare(contexts, options, progress) does beforehand. What
-    `sparc evaluate` should say of such a test besides its results, remarks(contexts, options) gives. Training starts
-    from preset unless told otherwise.
+    Evaluations make it with test_options. Checkpoints are kept by the Pareto front of the returns in the settings, or
+    of what score makes of the vector environment's measures() there: numbers of which more is better. The best one has
+    the highest mean return in the choice settings, or the highest choose_by(measures) there; with score alone, the
+    highest mean of its numbers. What takes long and is needed once for a set of contexts to be tested in,
+    prepare(contexts, options, progress) does beforehand. What `sparc evaluate` should say of such a test besides its
+    results, remarks(contexts, options) gives. Training starts from preset unless told otherwise.
     """
     if apply is not None:
         if not isinstance(make, str):
@@ -119,7 +133,9 @@ def register_env(
         max_episode_steps=max_episode_steps,
     )
     own = dict(test_options or {})
-    _entries[id] = EnvEntry(id, context_space, summary, max_episode_steps, own, score, prepare, remarks, preset)
+    _entries[id] = EnvEntry(
+        id, context_space, summary, max_episode_steps, own, score, prepare, remarks, preset, choose_by
+    )
 
 
 def make_env(id: str, **options: Any) -> gym.Env[Any, Any]:

@@ -286,4 +286,5 @@ def register() -> None:
             make_vector=partial(WindVectorEnv, robot),
             max_episode_steps=EPISODE_STEPS,
             summary=f"{id.removeprefix('Wind')} in an unknown wind",
+            preset="fast",
         )

@@ -2,6 +2,9 @@
 
 A method says which encoders its networks have, what one update does, and which policy acts. The networks' state is
 one pytree, an update is a pure function of it: `scan_updates` runs many of them in one compiled call.
+
+Beyond the paper, each by a field of the config: batch-renormalised critics without targets (CrossQ, Bhatt et al.,
+2024), standardised observations, delayed actor updates, and an average of the weights as the policy that is shipped.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from sparc import losses
+from sparc import losses, optimisers
 from sparc.config import Config
 from sparc.nets import (
     Actor,
@@ -28,8 +31,11 @@ from sparc.nets import (
     Nothing,
     RawContext,
     Trunk,
+    joined,
+    normalized,
     reviving_relu,
 )
+from sparc.normalization import RunningNorm
 from sparc.replay import Batch
 
 Metrics = dict[str, Array]
@@ -44,15 +50,34 @@ class Spec(NamedTuple):
     context_half_range: tuple[float, ...]
 
 
-class State(eqx.Module):
-    """Everything that learning changes."""
+class Weights(eqx.Module):
+    """What policies are made of."""
 
     expert: Actor  # the actor that reinforcement trains
     adapter: HistoryAdapter | None  # φ, where it is trained by regression
+
+
+class State(eqx.Module):
+    """Everything that learning changes; the networks take standardised observations, where there is a norm."""
+
+    expert: Actor
+    adapter: HistoryAdapter | None
     critics: tuple[Critic, Critic]
-    targets: tuple[Critic, Critic]
+    targets: tuple[Critic, Critic] | None
     log_temperature: Array
     optimisers: dict[str, Any]
+    norm: RunningNorm | None = None  # of observations
+    average: Weights | None = None  # of expert and adapter, over the updates
+
+    @property
+    def newest(self) -> Weights:
+        """The weights after the last update."""
+        return Weights(self.expert, self.adapter)
+
+    @property
+    def shipped(self) -> Weights:
+        """The weights that are evaluated and shipped: the average, where there is one."""
+        return self.newest if self.average is None else self.average
 
 
 class QrSac:
@@ -65,15 +90,18 @@ class QrSac:
         self.config, self.spec = config, spec
         self.phase = phase or self.phases[0]
         last = config.expert_updates or config.updates  # of what the expert learns by
-        rate = falling(config.learning_rate, config.final_rate, last)
+
+        def adam(rate: float, steps: int) -> Any:
+            return optimisers.adam(falling(rate, config.final_rate, steps), b1=config.adam_beta1)
+
+        clip = optax.clip_by_global_norm(config.critic_clip)
         self.optimisers = {
-            "expert": optax.adam(rate),
-            "critics": optax.chain(optax.clip_by_global_norm(config.critic_clip), optax.adam(rate)),
-            "log_temperature": optax.adam(rate),
+            "expert": adam(config.learning_rate, last // config.policy_delay),
+            "critics": optax.chain(clip, adam(config.learning_rate, last)),
+            "log_temperature": adam(config.learning_rate, last // config.policy_delay),
         }
         if self.has_adapter:
-            last = config.updates - config.expert_updates
-            self.optimisers["adapter"] = optax.adam(falling(config.adapter_learning_rate, config.final_rate, last))
+            self.optimisers["adapter"] = adam(config.adapter_learning_rate, config.updates - config.expert_updates)
 
     # What a method decides
 
@@ -81,17 +109,22 @@ class QrSac:
         """Make the encoder of the actor; each critic gets one of its own."""
         return Nothing()
 
-    def update(self, state: State, batch: Batch, key: Array) -> tuple[State, Metrics]:
-        """Learn from one minibatch."""
-        return self.update_expert(state, batch, key)
+    def update(self, state: State, batch: Batch, key: Array, improve: bool = True) -> tuple[State, Metrics]:
+        """Learn from one minibatch of standardised observations; without `improve`, the actor waits."""
+        return self.update_expert(state, batch, key, improve)
 
-    def policy(self, state: State) -> Actor:
-        """Give the policy that is evaluated and shipped."""
-        return state.expert
+    def actor(self, weights: Weights) -> Actor:
+        """Return the policy that is evaluated and shipped, made of these weights."""
+        return weights.expert
 
-    def rollout_policy(self, state: State) -> Actor:
-        """Give the policy that acts while training."""
-        return self.policy(state)
+    def rollout_actor(self, weights: Weights) -> Actor:
+        """Return the policy that acts while training, made of these weights."""
+        return self.actor(weights)
+
+    @property
+    def trains_expert(self) -> bool:
+        """Whether this phase trains actor and critics, and with them the statistics of observations."""
+        return True
 
     @property
     def wants_history(self) -> bool:
@@ -102,6 +135,42 @@ class QrSac:
     def wants_next_history(self) -> bool:
         """Whether an update reads the history at the next observation too."""
         return False
+
+    @property
+    def history_rows(self) -> int:
+        """The number of rows of a minibatch, the first ones, whose history an update reads."""
+        if not self.wants_history:
+            return 0
+        return self.config.batch_size if self.wants_next_history else self.adapter_rows
+
+    @property
+    def adapter_rows(self) -> int:
+        """The number of rows of a minibatch that φ's regression uses."""
+        return self.config.adapter_batch_size or self.config.batch_size
+
+    # Policies, which take observations as the environment gives them
+
+    def policy(self, state: State) -> Actor:
+        """Return the policy that is evaluated and shipped."""
+        return equipped(self.actor(state.shipped), state.norm)
+
+    def rollout_policy(self, state: State) -> Actor:
+        """Return the policy that acts while training: of the newest weights."""
+        return equipped(self.rollout_actor(state.newest), state.norm)
+
+    def variants(self, state: State) -> dict[str, Actor]:
+        """Return what else is worth evaluating: the expert with the true context, the newest weights."""
+        found = {}
+        if self.actor(state.shipped).encoder is not state.shipped.expert.encoder:
+            found["expert"] = state.shipped.expert
+        if state.average is not None:
+            found["newest"] = self.actor(state.newest)
+        return {name: equipped(actor, state.norm) for name, actor in found.items()}
+
+    def q_value(self, state: State, inputs: Inputs, action: Array) -> Array:
+        """Return the critics' pessimistic estimate of the return (B,); observations are the environment's own."""
+        inputs = normalized(inputs, state.norm)
+        return jnp.mean(losses.pessimistic(*(critic(inputs, action) for critic in state.critics)), axis=1)
 
     # Networks
 
@@ -128,12 +197,13 @@ class QrSac:
         """Make networks, targets and optimisers."""
         config, spec = self.config, self.spec
 
-        def trunk(size_in: int, encoder: Encoder, size_out: int) -> Trunk:
-            return Trunk(size_in, self.latent_size(encoder), config.width, size_out, rng=rng)
+        def trunk(size_in: int, encoder: Encoder, size_out: int, batch_renorm: bool = False) -> Trunk:
+            latent = self.latent_size(encoder)
+            return Trunk(size_in, latent, config.width, size_out, rng=rng, batch_renorm=batch_renorm)
 
         def critic() -> Critic:
-            encoder = self.encoder(rng)
-            return Critic(trunk(spec.obs_size + spec.action_size, encoder, config.num_quantiles), encoder)
+            encoder, size_in = self.encoder(rng), spec.obs_size + spec.action_size
+            return Critic(trunk(size_in, encoder, config.num_quantiles, config.batch_renorm), encoder)
 
         encoder = self.encoder(rng)
         parts: dict[str, Any] = {
@@ -144,79 +214,157 @@ class QrSac:
         }
 
         @jax.jit  # for one small program instead of one per shape
-        def prepare(parts: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-            optimisers = {name: optimiser.init(parts[name]) for name, optimiser in self.optimisers.items()}
-            return jax.tree.map(jnp.copy, parts["critics"]), optimisers
+        def prepare(parts: dict[str, Any]) -> dict[str, Any]:
+            copied = jax.tree.map(jnp.copy, parts)
+            return {
+                "optimisers": {name: optimiser.init(parts[name]) for name, optimiser in self.optimisers.items()},
+                "targets": copied["critics"] if config.target_networks else None,
+                "average": Weights(copied["expert"], copied["adapter"]) if config.ema_decay else None,
+            }
 
-        targets, optimisers = prepare(parts)
-        return State(**parts, targets=targets, optimisers=optimisers)
+        norm = RunningNorm(spec.obs_size, config.observation_clip) if config.normalize_observations else None
+        return State(**parts, **prepare(parts), norm=norm)
 
     # Mathematics
 
-    def descend(self, state: State, part: str, loss: Callable[[Any], tuple[Array, Metrics]]) -> tuple[State, Metrics]:
-        """Take one optimiser step on one part of the state; `loss` maps that part to (loss, metrics)."""
+    def learn(self, state: State, batch: Batch, key: Array, improve: bool = True) -> tuple[State, Metrics]:
+        """Update from one minibatch of raw observations: their statistics, the networks, the average of the weights."""
+        if (norm := state.norm) is not None:
+            norm = norm.updated(batch.obs) if self.trains_expert else norm
+            state, batch = replace(state, norm=norm), standardized(batch, norm)
+        state, metrics = self.update(state, batch, key, improve)
+        if improve and state.average is not None:
+            state = replace(state, average=self.averaged(state))
+        return state, metrics
+
+    def averaged(self, state: State) -> Weights:
+        """Move the average of the weights towards the newest."""
+        rate = 1.0 - self.config.ema_decay
+        average: Weights = jax.tree.map(lambda a, n: a + rate * (n - a), state.average, state.newest)
+        return average
+
+    def descend(self, state: State, part: str, loss: Callable[[Any], tuple[Array, Any]]) -> tuple[State, Any, Any]:
+        """Take one optimiser step on one part of the state; `loss` maps that part to (loss, extra).
+
+        Return the state, the extra and the gradient.
+        """
         value = getattr(state, part)
-        gradient, metrics = jax.grad(loss, has_aux=True)(value)
+        gradient, extra = jax.grad(loss, has_aux=True)(value)
         step, optimiser = self.optimisers[part].update(gradient, state.optimisers[part])
         changed = {part: optax.apply_updates(value, step), "optimisers": state.optimisers | {part: optimiser}}
-        return replace(state, **changed), metrics
+        return replace(state, **changed), extra, gradient
 
-    def update_expert(self, state: State, batch: Batch, key: Array) -> tuple[State, Metrics]:
+    def update_expert(self, state: State, batch: Batch, key: Array, improve: bool) -> tuple[State, Metrics]:
         """Do one step of QR-SAC: critics, actor, temperature, targets."""
-        now = Inputs(batch.obs, batch.context, batch.history)
-        then = Inputs(batch.next_obs, batch.next_context, batch.next_history)
         next_key, actor_key = jax.random.split(key)
+        state, metrics = self.update_critics(state, batch, next_key)
+        if improve:
+            state, actor_metrics = self.update_actor(state, batch, actor_key)
+            metrics |= actor_metrics
+        return self.update_targets(state), metrics
+
+    def update_critics(self, state: State, batch: Batch, key: Array) -> tuple[State, Metrics]:
+        """Fit the critics to r + d·(Z(o', a') − α log π(a'|o')).
+
+        Without targets, (o, a) and (o', a') go through the critics as one batch, whose moments both share.
+        """
+        now, then = (
+            Inputs(batch.obs, batch.context, batch.history),
+            Inputs(batch.next_obs, batch.next_context, batch.next_history),
+        )
+        next_action, next_log_prob = state.expert.sample(then, key)
         temperature = jnp.exp(state.log_temperature)
 
-        next_action, next_log_prob = state.expert.sample(then, next_key)
-        next_quantiles = losses.pessimistic(*(target(then, next_action) for target in state.targets))
-        target = losses.soft_target(batch.reward, batch.discount, next_quantiles, next_log_prob, temperature)
+        def target_of(next_quantiles: list[Array]) -> Array:
+            pessimistic = losses.pessimistic(*next_quantiles)
+            return losses.soft_target(batch.reward, batch.discount, pessimistic, next_log_prob, temperature)
 
-        def critic_loss(critics: tuple[Critic, Critic]) -> tuple[Array, Metrics]:
-            first, second = (losses.quantile_huber(critic(now, batch.action), target) for critic in critics)
+        fixed = None if state.targets is None else target_of([t(then, next_action) for t in state.targets])
+
+        def critic_loss(critics: tuple[Critic, Critic]) -> tuple[Array, Any]:
+            if fixed is None:
+                both, actions = joined(now, then), jnp.concatenate([batch.action, next_action])
+                passes, moments = zip(*(critic.train(both, actions) for critic in critics), strict=True)
+                quantiles, next_quantiles = zip(*(jnp.split(x, 2) for x in passes), strict=True)
+                target = target_of(list(next_quantiles))
+            else:
+                quantiles, moments = zip(*(critic.train(now, batch.action) for critic in critics), strict=True)
+                target = fixed
+            first, second = (losses.quantile_huber(x, target) for x in quantiles)
             loss = first + second
-            return loss, {"critic_loss": loss, "q_target": jnp.mean(target)}
+            return loss, ({"critic_loss": loss, "q_target": jnp.mean(target)}, moments)
 
-        state, metrics = self.descend(state, "critics", critic_loss)
+        state, (metrics, moments), gradient = self.descend(state, "critics", critic_loss)
+        critics = tuple(critic.follow(batch) for critic, batch in zip(state.critics, moments, strict=True))
+        norm = optax.tree.norm(gradient)
+        metrics |= {"critic_gradient_norm": norm, "critic_clipped": (norm > self.config.critic_clip).astype(norm.dtype)}
+        return replace(state, critics=critics), metrics
+
+    def update_actor(self, state: State, batch: Batch, key: Array) -> tuple[State, Metrics]:
+        """Improve the actor by the critics, and move the temperature, where it is tuned."""
+        now = Inputs(batch.obs, batch.context, batch.history)
+        temperature = jnp.exp(state.log_temperature)
 
         def actor_loss(actor: Actor) -> tuple[Array, Metrics]:
-            action, log_prob = actor.sample(now, actor_key)
+            action, log_prob = actor.sample(now, key)
             quantiles = losses.pessimistic(*(critic(now, action) for critic in state.critics))
             loss = losses.actor_loss(log_prob, quantiles, temperature)
             return loss, {"actor_loss": loss, "entropy": -jnp.mean(log_prob)}
 
-        state, actor_metrics = self.descend(state, "expert", actor_loss)
-        metrics |= actor_metrics | {"temperature": temperature}
+        state, metrics, _ = self.descend(state, "expert", actor_loss)
+        metrics |= {"temperature": temperature}
 
         if self.config.tune_temperature:
-            entropy = actor_metrics["entropy"]
+            entropy = metrics["entropy"]
 
             def temperature_loss(log_temperature: Array) -> tuple[Array, Metrics]:
                 return losses.temperature_loss(log_temperature, -entropy, -float(self.spec.action_size)), {}
 
-            state, _ = self.descend(state, "log_temperature", temperature_loss)
-        return self.update_targets(state), metrics
+            state, _, _ = self.descend(state, "log_temperature", temperature_loss)
+        return state, metrics
 
     def update_targets(self, state: State) -> State:
         """Move the target critics by τ towards the critics."""
+        if state.targets is None:
+            return state
         rate = self.config.target_rate
         return replace(state, targets=jax.tree.map(lambda t, c: t + rate * (c - t), state.targets, state.critics))
 
     def update_adapter(self, state: State, batch: Batch) -> tuple[State, Metrics]:
         """Regress φ(h) on ψ(c), Eq. 2 of the paper."""
-        inputs = Inputs(batch.obs, batch.context, batch.history)
+        rows = self.adapter_rows
+        inputs = Inputs(batch.obs[:rows], batch.context[:rows], batch.history[:rows])
         latent = state.expert.encoder(inputs)
 
         def adapter_loss(adapter: HistoryAdapter) -> tuple[Array, Metrics]:
             loss = losses.adapter_loss(adapter(inputs, last=reviving_relu), latent)
             return loss, {"adapter_loss": loss}
 
-        return self.descend(state, "adapter", adapter_loss)
+        state, metrics, _ = self.descend(state, "adapter", adapter_loss)
+        return state, metrics
 
-    def adapted(self, state: State) -> Actor:
-        """Give the adapter policy π_ad: the expert's own trunk, with φ(h) in the place of ψ(c)."""
-        assert state.adapter is not None
-        return Actor(state.expert.trunk, state.adapter)
+    def adapted(self, weights: Weights) -> Actor:
+        """Return the adapter policy π_ad: the expert's own trunk, with φ(h) in the place of ψ(c)."""
+        assert weights.adapter is not None
+        return Actor(weights.expert.trunk, weights.adapter)
+
+    def frozen(self, state: State) -> State:
+        """Return the state that a phase without an expert in training begins from: with the expert that was shipped."""
+        expert = jax.tree.map(jnp.copy, state.shipped.expert)
+        average = None if state.average is None else jax.tree.map(jnp.copy, Weights(expert, state.adapter))
+        return replace(state, expert=expert, average=average)
+
+
+def equipped(actor: Actor, norm: RunningNorm | None) -> Actor:
+    """Return an actor that takes observations as the environment gives them."""
+    return Actor(actor.trunk, actor.encoder, norm)
+
+
+def standardized(batch: Batch, norm: RunningNorm) -> Batch:
+    """Return the batch with standardised observations."""
+    now = normalized(Inputs(batch.obs, None, batch.history), norm)
+    then = normalized(Inputs(batch.next_obs, None, batch.next_history), norm)
+    return batch._replace(obs=now.obs, history=now.history, next_obs=then.obs, next_history=then.history)
 
 
 def falling(rate: float, share: float, updates: int) -> Any:
@@ -234,14 +382,22 @@ def replace(state: State, **parts: Any) -> State:
 
 def scan_updates(method: QrSac) -> Callable[[State, Batch, Array, Array], tuple[State, Metrics]]:
     """Compile K updates into one call: (state, batches with a leading axis K, key, first) → (state, mean metrics)."""
+    delay = method.config.policy_delay
 
-    def step(carry: tuple[State, Array, Array], batch: Batch) -> tuple[tuple[State, Array, Array], Metrics]:
+    def step(carry: tuple[State, Array, Array], batches: Batch) -> tuple[tuple[State, Array, Array], Metrics]:
+        """Do `policy_delay` updates, of which the last one improves the actor."""
         state, key, count = carry
-        state, metrics = method.update(state, batch, jax.random.fold_in(key, count))
-        return (state, key, count + 1), metrics
+        metrics: dict[str, list[Array]] = {}
+        for i in range(delay):
+            batch = jax.tree.map(lambda x, i=i: x[i], batches)
+            state, found = method.learn(state, batch, jax.random.fold_in(key, count + i), improve=i == delay - 1)
+            for name, value in found.items():
+                metrics.setdefault(name, []).append(value)
+        return (state, key, count + delay), {name: jnp.mean(jnp.stack(values)) for name, values in metrics.items()}
 
     def run(state: State, batches: Batch, key: Array, first: Array) -> tuple[State, Metrics]:
-        (state, _, _), metrics = jax.lax.scan(step, (state, key, first), batches)
+        grouped = jax.tree.map(lambda x: x.reshape(-1, delay, *x.shape[1:]), batches)
+        (state, _, _), metrics = jax.lax.scan(step, (state, key, first), grouped)
         return state, jax.tree.map(jnp.mean, metrics)
 
     return jax.jit(run, donate_argnums=0)

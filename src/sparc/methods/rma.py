@@ -3,7 +3,7 @@
 import numpy as np
 from jax import Array
 
-from sparc.methods.qr_sac import Metrics, QrSac, State
+from sparc.methods.qr_sac import Metrics, QrSac, State, Weights
 from sparc.nets import Actor, ContextEncoder
 from sparc.replay import Batch
 
@@ -21,17 +21,22 @@ class Rma(QrSac):
         """ψ(c)."""
         return self.context_encoder(rng)
 
-    def update(self, state: State, batch: Batch, key: Array) -> tuple[State, Metrics]:
+    def update(self, state: State, batch: Batch, key: Array, improve: bool = True) -> tuple[State, Metrics]:
         """Train the expert or the adapter, never both."""
-        if self.phase == "expert":
-            return self.update_expert(state, batch, key)
-        return self.update_adapter(state, batch)
+        return (
+            self.update_expert(state, batch, key, improve) if self.trains_expert else self.update_adapter(state, batch)
+        )
 
-    def policy(self, state: State) -> Actor:
+    def actor(self, weights: Weights) -> Actor:
         """The expert acts in the first phase, the adapter in the second."""
-        return state.expert if self.phase == "expert" else self.adapted(state)
+        return weights.expert if self.trains_expert else self.adapted(weights)
+
+    @property
+    def trains_expert(self) -> bool:
+        """The second phase leaves everything but φ as it is."""
+        return self.phase == "expert"
 
     @property
     def wants_history(self) -> bool:
         """Only the regression reads h."""
-        return self.phase == "adapter"
+        return not self.trains_expert

@@ -3,7 +3,7 @@
 import numpy as np
 from jax import Array
 
-from sparc.methods.qr_sac import Metrics, QrSac, State
+from sparc.methods.qr_sac import Metrics, QrSac, State, Weights
 from sparc.nets import Actor, ContextEncoder
 from sparc.replay import Batch
 
@@ -17,16 +17,16 @@ class Sparc(QrSac):
         """ψ(c)."""
         return self.context_encoder(rng)
 
-    def update(self, state: State, batch: Batch, key: Array) -> tuple[State, Metrics]:
+    def update(self, state: State, batch: Batch, key: Array, improve: bool = True) -> tuple[State, Metrics]:
         """Take one minibatch for both: QR-SAC on π_ex(o, ψ(c)) and Q(o, a, c), then regression of φ(h) on ψ(c)."""
-        state, metrics = self.update_expert(state, batch, key)
+        state, metrics = self.update_expert(state, batch, key, improve)
         state, adapter_metrics = self.update_adapter(state, batch)  # ψ(c) has just moved: that is the point
         return state, metrics | adapter_metrics
 
-    def policy(self, state: State) -> Actor:
+    def actor(self, weights: Weights) -> Actor:
         """π_ad(o, φ(h)): no copying of layers, the two policies share one trunk."""
-        return self.adapted(state)
+        return self.adapted(weights)
 
-    def rollout_policy(self, state: State) -> Actor:
+    def rollout_actor(self, weights: Weights) -> Actor:
         """The adapter gathers experience, unless the ablation asks for the expert."""
-        return self.adapted(state) if self.config.rollout_policy == "adapter" else state.expert
+        return self.adapted(weights) if self.config.rollout_policy == "adapter" else weights.expert

@@ -8,8 +8,8 @@ from html import escape
 from pathlib import Path
 
 from sparc.report.book import Book
-from sparc.report.text import attributes
-from sparc.results import TOLD
+from sparc.report.text import attributes, joined
+from sparc.results import TOLD, VARIANTS
 
 LAPS_MAPPED = (
     "Of the seeds that completed the lap, bright is fast; black where no seed completed it, a small black square where "
@@ -108,8 +108,10 @@ def group(book: Book, key: str, found: list[str]) -> str:
 
 def remarks(book: Book, key: str) -> list[str]:
     """Say what a reader of these results must know besides."""
-    if key == "curves" and book.results.told:
-        return [f"Pale and open: {TOLD}."]
+    if key == "curves":
+        thin = [VARIANTS[name] for name in book.results.variants]
+        found = [f"Pale and open: {TOLD}."] if book.results.told else []
+        return [*found, *([f"Thin, without marks: {joined(thin)}, in the place of what is shipped."] if thin else [])]
     parts = book.results.envs.values()
     most = max((len(part.there("traces", label)) for part in parts for label in book.names), default=0)
     if key == "adaptation" and most > 1:

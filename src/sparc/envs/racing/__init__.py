@@ -8,7 +8,15 @@ from typing import Any
 
 from sparc.envs import register_env
 from sparc.envs.contextual import Array, ProgressCall
-from sparc.envs.racing.env import EPISODE_STEPS, RaceVectorEnv, make_race, reference_times, score, weak_laps
+from sparc.envs.racing.env import (
+    EPISODE_STEPS,
+    RaceVectorEnv,
+    choose_by,
+    make_race,
+    reference_times,
+    score,
+    weak_laps,
+)
 from sparc.envs.racing.installation import DATA
 from sparc.envs.racing.reference import find_references
 from sparc.envs.racing.tasks import PHYSICS, CarModels, PowerMass, Task
@@ -87,6 +95,7 @@ def _register(track: Track) -> None:
             max_episode_steps=EPISODE_STEPS,
             test_options={"setting": "lap", "max_episode_steps": LAP_STEPS},
             score=score,
+            choose_by=choose_by,
             prepare=partial(prepare, track, task),
             remarks=partial(remarks, track, task),
             preset="racing",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from sparc import machine
 from sparc.errors import UserError
 
 VERSION = "1.3.7"
@@ -34,7 +34,7 @@ class Installation:
 
 def cache_folder() -> Path:
     """Give the folder for what is built or computed on this machine."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sparc-rl" / "torcs"
+    return machine.cache_folder() / "torcs"
 
 
 def package_version() -> str | None:

@@ -22,8 +22,12 @@ NOT_COMPLETED = 2.0  # the ratio of a lap that was not completed; a lap slower t
 TARMAC_CAR, DIRT_CAR = "prototype-01", "rally-01"
 TARMAC_TYRE, DIRT_TYRE = "sports-medium", "sports-medium"
 SCALE_TRAINED, SCALE_TESTED = (0.75, 1.25), (0.5, 1.5)  # of power and of mass
-HELD_IN = 45  # cars that the evaluations during training race: five on each compound
-HELD_IN_SCALES = (0.775, 0.925, 1.075, 1.225)  # likewise, of power and of mass each; none of them is tested
+UNCLEAN = 1.5  # the ratio that an unclean lap counts as where checkpoints are chosen
+HELD_IN = 45  # cars that the evaluations during training report: five on each compound
+CHOICE_TURNS = 2  # as many cars each that checkpoints are chosen by, those above included
+# Likewise, of power and of mass each; none of them is tested.
+CHOICE_SCALES = (0.775, 0.825, 0.875, 0.925, 0.975, 1.025, 1.075, 1.125, 1.175, 1.225)
+HELD_IN_SCALES = CHOICE_SCALES[::3]
 
 
 class Task(Protocol):
@@ -72,6 +76,7 @@ class CarModels:
             on_all(list(self._cars)),
             np.array([features(*held_in(trained, number)) for number in range(HELD_IN)]),
             np.array([features(car, car.test_tyre) for car in self._cars]),
+            np.array([features(*held_in(trained, number)) for number in range(CHOICE_TURNS * HELD_IN)]),
         )
 
     def find(self, context: Array) -> tuple[Car, str]:
@@ -112,6 +117,7 @@ class PowerMass:
         """The two factors."""
         return ContextSpace.box(
             settings=[(power, mass) for power in HELD_IN_SCALES for mass in HELD_IN_SCALES],
+            choice_settings=[(power, mass) for power in CHOICE_SCALES for mass in CHOICE_SCALES],
             power=("×", SCALE_TRAINED, SCALE_TESTED),
             mass=("×", SCALE_TRAINED, SCALE_TESTED),
         )
@@ -127,7 +133,11 @@ class PowerMass:
 
 
 def held_in(trained: list[Car], number: int) -> tuple[Car, str]:
-    """Give a car and a compound for evaluations during training: compounds in turn, none that the car is tested on."""
-    tyre = [*COMPOUNDS][number % len(COMPOUNDS)]
-    near = number * len(trained) // HELD_IN
+    """Return a car and a compound for evaluations during training: compounds in turn, none that the car is tested on.
+
+    The cars of a turn are spread evenly over the catalogue, those of the next lie between them, on other compounds.
+    """
+    turn, place = divmod(number, HELD_IN)
+    tyre = [*COMPOUNDS][(place + turn * (len(COMPOUNDS) // CHOICE_TURNS)) % len(COMPOUNDS)]
+    near = (CHOICE_TURNS * place + turn) * len(trained) // (CHOICE_TURNS * HELD_IN)
     return next(car for car in trained[near:] if car.test_tyre != tyre), tyre
