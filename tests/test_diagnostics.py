@@ -96,7 +96,7 @@ def test_windows_are_those_of_a_policy() -> None:
 def test_a_recorder_sees_what_the_policy_saw_and_did(tmp_path: Path, tiny: dict[str, Any]) -> None:
     run = sparc.train("history-input", BOAT, run_dir=tmp_path / "run", updates=10, **tiny)
     policy, space = sparc.load(run), get_env(BOAT).context_space
-    recorder, histories = Recorder(policy), list[np.ndarray]()
+    recorder, histories = Recorder(policy, 3), list[np.ndarray]()
 
     def watch(step: Step) -> None:
         assert policy.history is not None
@@ -114,6 +114,18 @@ def test_a_recorder_sees_what_the_policy_saw_and_did(tmp_path: Path, tiny: dict[
     np.testing.assert_allclose(seen, [histories[step - 1][0] for step in at], atol=1e-6)
     again = evaluate(policy, BOAT, space.settings, seed=7, threads=1)
     np.testing.assert_array_equal(rows.returns, again.returns)  # a seed for each row, or one to count up from
+
+
+def test_of_many_episodes_some_are_recorded(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    run = sparc.train("only-obs", BOAT, run_dir=tmp_path / "run", updates=10, **tiny)
+    policy, contexts = sparc.load(run), get_env(BOAT).context_space.grid(7)
+    recorder = Recorder(policy, len(contexts))
+    rows = evaluate(policy, BOAT, contexts, seed=7, threads=1, on_step=recorder)
+    found = recorder.recording()
+    assert len(recorder.rows) == len(set(recorder.rows)) == diagnostics.Q_EPISODES
+    assert recorder.rows[0] == 0 and recorder.rows[-1] == len(contexts) - 1
+    np.testing.assert_allclose(found.reward.sum(axis=0), rows.returns[recorder.rows])
+    np.testing.assert_allclose(found.context[0], contexts[recorder.rows], rtol=1e-6)
 
 
 # Rows of the replay by their place in the episode

@@ -1,5 +1,6 @@
 """A policy as a user gets it: sparc.load(run), act, reset."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import sparc
 from sparc.config import make_config
 from sparc.contexts import ContextSpace
+from sparc.envs import get_env
 from sparc.errors import UserError
 from sparc.nets import Inputs
 from sparc.policy import Policy
@@ -58,6 +60,14 @@ def test_a_run_whose_environment_has_other_contexts_by_now_is_refused(
     monkeypatch.setattr(ContextSpace, "fingerprint", lambda self: "another")
     for use in (sparc.load, lambda run: sparc.resume(run, updates=20)):
         with pytest.raises(UserError, match=f"trained when {BOAT} had other contexts to train on"):
+            use(run)
+
+
+def test_a_run_of_an_earlier_revision_of_its_environment_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = dataclasses.replace(get_env(BOAT), revision=2)
+    monkeypatch.setitem(sparc.envs._entries, BOAT, newer)
+    for use in (sparc.load, lambda run: sparc.resume(run, updates=20)):
+        with pytest.raises(UserError, match=f"{BOAT} was at revision 1, and it is at 2: its actions"):
             use(run)
 
 

@@ -276,6 +276,18 @@ def test_the_acting_policy_and_the_replay_see_the_same_history() -> None:
         np.testing.assert_array_equal(history, seen[number])
 
 
+def test_histories_of_the_first_rows_alone_are_those_of_these_rows() -> None:
+    lanes, replay = Lanes(2, seed=3), make(lanes=2)
+    for events in random_events(60, 2, 12, seed=4):
+        replay.add(*lanes.step(events))
+    some, whole = (
+        replay.sample(np.random.default_rng(5), (4, 9), history=rows, next_history=False) for rows in (5, True)
+    )
+    assert some.history.shape[:2] == (4, 5) and whole.history.any()
+    np.testing.assert_array_equal(some.history, whole.history[:, :5])
+    np.testing.assert_array_equal(some.context, whole.context)
+
+
 def test_sampling_is_uniform() -> None:
     replay, world = make(window=40, lanes=3, length=2), Lanes(3, 3)
     for i in range(100):  # lanes with many closing rows, with few, and with none

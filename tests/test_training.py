@@ -418,20 +418,34 @@ def test_rma_trains_only_the_adapter_on_the_best_expert(
 
 
 @pytest.mark.parametrize(
-    ("fields", "interval"),
+    "fields",
     [
-        ({"updates": 400_000, "expert_updates": 300_000}, 3_350),  # 10,000 / 3 in chunks of 50
-        ({"updates": 400_000, "expert_updates": 100_000}, 10_000),  # not above evaluate_every
-        ({"updates": 300_100, "expert_updates": 300_000}, 50),  # at least a chunk
+        {"updates": 400_000, "expert_updates": 300_000},
+        {"updates": 200_000, "expert_updates": 150_000},
+        {"updates": 66_650, "expert_updates": 50_000, "evaluate_every": 5_000},
+        {"updates": 53_350, "expert_updates": 40_000, "evaluate_every": 5_000},
+        {"updates": 40_050, "expert_updates": 30_050},
     ],
+    ids=str,
 )
-def test_the_second_phase_has_as_many_evaluations_as_the_first(fields: dict[str, int], interval: int) -> None:
+def test_the_second_phase_has_as_many_candidates_as_the_first(fields: dict[str, int]) -> None:
     config = make_config({"method": "rma", "env": BOAT, **fields})
-    expert, adapter = (training.phase_span(config, phase) for phase in ("expert", "adapter"))
-    assert training.evaluation_interval(config, *expert) == 10_000
-    assert training.evaluation_interval(config, *adapter) == interval
-    alone = make_config({"method": "sparc", "env": BOAT, "updates": 400_000})
-    assert training.evaluation_interval(alone, *training.phase_span(alone, "train")) == 10_000
+    counts = []
+    for phase in ("expert", "adapter"):
+        begin, end = training.phase_span(config, phase)
+        points = training.evaluation_points(config, begin, end)
+        assert max(points) == end and all(begin < point <= end and point % config.chunk == 0 for point in points)
+        counts.append((len(points), sum(3 * (point - begin) > 2 * (end - begin) for point in points)))
+    assert counts[0] == counts[1]
+
+
+def test_evaluations_are_never_further_apart_than_asked() -> None:
+    long = make_config({"method": "rma", "env": BOAT, "updates": 400_000, "expert_updates": 100_000})
+    assert training.evaluation_points(long, 100_000, 400_000) == set(range(110_000, 400_001, 10_000))
+    short = make_config({"method": "rma", "env": BOAT, "updates": 300_100, "expert_updates": 300_000})
+    assert training.evaluation_points(short, 300_000, 300_100) == {300_050, 300_100}
+    alone = make_config({"method": "sparc", "env": BOAT, "updates": 25_000})
+    assert training.evaluation_points(alone, 0, 25_000) == {10_000, 20_000, 25_000}
 
 
 # What an environment breaks

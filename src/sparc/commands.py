@@ -64,7 +64,7 @@ def work(run: Any, updates: int | None) -> int:
     best = run.choose("best")
     how = ""
     if (found := run.evaluation(best)) is not None:
-        how = f", {'' if 'clean' in found else 'mean return '}{outcome(found)} in the IND settings of the choice"
+        how = f", {'' if 'clean' in found else 'mean return '}{outcome(found)} over the IND settings that select it"
     front = len(select.pareto_front(scores))
     print(f"done: best checkpoint {best}{how} ({front} on the Pareto front)\nnext: sparc evaluate {run.path}")
     return 0

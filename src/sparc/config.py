@@ -49,7 +49,7 @@ class Config:
     batch_size: int = option(32, "transitions in a minibatch", low=1)
     learning_rate: float = option(3e-4, "Adam's step for actor and critics", above=0)
     adapter_learning_rate: float = option(3e-4, "Adam's step for the history adapter φ", above=0)
-    adapter_batch_size: int = option(0, "rows of the minibatch that φ's regression uses; 0 means all", low=0)
+    adapter_batch_size: int = option(0, "most rows of the minibatch that φ's regression uses; 0: all", low=0)
     adam_beta1: float = option(0.9, "Adam's decay rate β₁ of the first moment", low=0, below=1)
     final_rate: float = option(1.0, "share of the learning rates left at the end, falling linearly", low=0, high=1)
     discount: float = option(0.99, "discount factor γ", low=0, high=1)
@@ -60,9 +60,9 @@ class Config:
     critic_clip: float = option(10.0, "largest global norm of the critics' gradient", above=0)
     temperature: float = option(0.01, "entropy temperature α (its start, when tuned)", above=0)
     tune_temperature: bool = option(False, "tune the temperature to an entropy of minus the number of actions")
-    policy_delay: int = option(1, "critic updates per update of actor and temperature", low=1)
+    policy_delay: int = option(1, "critic updates per update of actor and temperature", low=1, high=10)
     ema_decay: float = option(
-        0.0, "decay of the averaged actor and φ, which are evaluated and shipped; 0: no average", low=0
+        0.0, "decay per actor update of the averaged weights, which are evaluated and shipped; 0: no average", low=0
     )
     normalize_observations: bool = option(False, "standardise observations by their running mean and variance")
     observation_clip: float = option(10.0, "largest absolute value of a standardised observation", above=0)
@@ -93,8 +93,8 @@ class Config:
         multiple_of("chunk", self.chunk, self.policy_delay, "policy_delay")
         if not self.target_networks and not self.batch_renorm:
             raise UserError(
-                "target_networks=false needs batch_renorm=true: without either, critics diverge. Set batch_renorm, "
-                "or leave target_networks=true."
+                "target_networks=false needs batch_renorm=true: without either, critics diverge. Set batch_renorm=true "
+                "or target_networks=true."
             )
         if self.batch_renorm and self.batch_size < MIN_RENORM_BATCH:
             raise UserError(
@@ -106,11 +106,9 @@ class Config:
                 f"ema_decay ({self.ema_decay:g}) must be below 1, or the average never moves: choose 0.998, say, "
                 "or 0 for no average."
             )
-        if self.adapter_batch_size > self.batch_size:
-            raise UserError(
-                f"adapter_batch_size ({self.adapter_batch_size}) takes rows of the minibatch: choose at most "
-                f"batch_size ({self.batch_size}), or 0 for all of them."
-            )
+        for name, needed in (("target_rate", "target_networks"), ("observation_clip", "normalize_observations")):
+            if not getattr(self, needed) and getattr(self, name) != FIELDS[name].default:
+                raise UserError(f"{name} changes nothing without {needed}: set {needed}=true, or leave {name} out.")
         if self.rollout_policy != "adapter" and self.method != "sparc":
             raise UserError(f"rollout_policy is an option of sparc alone, {self.method} has one policy that acts.")
         if self.expert_updates and self.method != "rma":
@@ -155,19 +153,19 @@ PRESETS: dict[str, dict[str, Any]] = {
         "batch_size": 64,
         "learning_rate": 1e-3,
         "adapter_learning_rate": 1e-3,
-        "adapter_batch_size": 16,
+        "adapter_batch_size": 32,
         "adam_beta1": 0.5,
         "final_rate": 0.0,
         "target_networks": False,
         "batch_renorm": True,
-        "temperature": 1.0,
+        "temperature": 0.1,
         "tune_temperature": True,
         "policy_delay": 2,
         "ema_decay": 0.998,
         "normalize_observations": True,
         "updates": 300_000,
         "num_envs": 20,
-        "steps_per_update": 2,
+        "steps_per_update": 4,
         "random_steps": 20_000,
     },
     "racing": {
@@ -228,7 +226,13 @@ def make_config(values: Mapping[str, Any], preset: str = "mujoco") -> Config:
     for name in ("method", "env"):
         if name not in values:
             raise UserError(f"The config lacks '{name}': {FIELDS[name].metadata['help']}.")
-    return Config(**{**PRESETS[preset], **values})
+    merged = {**PRESETS[preset], **values}
+    if PRESETS[preset].get("tune_temperature") and not merged["tune_temperature"] and "temperature" not in values:
+        raise UserError(
+            f"The preset {preset} tunes the temperature: with tune_temperature=false also set temperature to the one "
+            "to keep, 0.01 say."
+        )
+    return Config(**merged)
 
 
 def read_config(path: Path, what: str = "config file") -> dict[str, Any]:

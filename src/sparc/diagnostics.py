@@ -19,7 +19,8 @@ Array = NDArray[Any]
 BANDS = (0, 10, 50)  # the first episode position of each: the history is nearly empty, filling up, full
 BAND_ROWS = 1_000  # of each band, at most
 BAND_DRAWS = 50_000  # among which they are looked for: the first ten steps of a thousand are rare
-Q_ROWS = 2_000  # steps of an evaluation that the critics are asked about, at most
+Q_EPISODES = 16  # episodes of an evaluation that are recorded for the critics, at most: laps are long
+Q_ROWS = 2_000  # steps of these that the critics are asked about, at most
 CUT_OFF = 0.01  # the largest weight γ^k of what the end of a truncated episode leaves out of a discounted return
 
 
@@ -55,17 +56,19 @@ class Recording(NamedTuple):
 
 
 class Recorder:
-    """Collects the steps of an evaluation of a policy, as its `on_step`."""
+    """Collects the steps of an evaluation of a policy, as its `on_step`, in some of its episodes."""
 
-    def __init__(self, policy: Policy):
+    def __init__(self, policy: Policy, episodes: int):
         self.policy = policy
+        self.rows = np.linspace(0, episodes - 1, min(episodes, Q_EPISODES)).round().astype(int)
         self.steps: list[tuple[Array, ...]] = []
 
     def __call__(self, step: Step) -> None:
-        alive = step.alive[:, None]
+        rows, alive = self.rows, step.alive[self.rows]
         unit = (step.action - self.policy.middle) / self.policy.half
-        seen = (np.where(alive, part, 0.0).astype(np.float32) for part in (step.obs, unit, step.contexts))
-        self.steps.append((*seen, np.where(step.alive, step.reward, 0.0), step.alive.copy(), step.terminated.copy()))
+        parts = (part[rows] for part in (step.obs, unit, step.contexts))
+        seen = (np.where(alive[:, None], part, 0.0).astype(np.float32) for part in parts)
+        self.steps.append((*seen, np.where(alive, step.reward[rows], 0.0), alive, step.terminated[rows]))
 
     def recording(self) -> Recording:
         """Return all steps so far."""

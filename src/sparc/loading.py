@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from sparc import checkpoint
 from sparc.config import Config
-from sparc.envs import make_vector_env
+from sparc.envs import get_env, make_vector_env
 from sparc.envs.contextual import ContextualVectorEnv
 from sparc.errors import UserError
 from sparc.methods import get_method
@@ -30,7 +30,7 @@ def load_with_psi(run: Run, number: int) -> tuple[Policy, ContextEncoder | None]
     """Load a checkpoint's policy and the ψ that its φ learned to guess; None where no adapter is at the wheel."""
     arrays, meta = checkpoint.load(run.checkpoints / str(number))
     venv = make_vector_env(run.config.env, 1, **run.config.env_options)
-    check_contexts(run, meta, venv)
+    check_env(run, meta, venv)
     method = get_method(run.config.method)(run.config, make_spec(venv), meta["phase"])
     state = restored(method, arrays)
     policy = wrap(method, state, venv, run.config)
@@ -40,13 +40,19 @@ def load_with_psi(run: Run, number: int) -> tuple[Policy, ContextEncoder | None]
     return policy, psi if policy.reads == "history" and isinstance(psi, ContextEncoder) else None
 
 
-def check_contexts(run: Run, meta: dict[str, Any], venv: ContextualVectorEnv) -> None:
-    """Refuse a run whose environment has other contexts to train on by now: other cars, another range."""
+def check_env(run: Run, meta: dict[str, Any], venv: ContextualVectorEnv) -> None:
+    """Refuse a run whose environment has changed since: other contexts to train on, other actions or rewards."""
+    revision = get_env(run.config.env).revision
     if meta.get("contexts", now := venv.context_space.fingerprint()) != now:
-        raise UserError(
-            f"{run.path} was trained when {run.config.env} had other contexts to train on: take the version of sparc, "
-            "or of the environment's file, that it was made with, or train it anew."
-        )
+        what = "had other contexts to train on"
+    elif (old := meta.get("revision", 1)) != revision:
+        what = f"was at revision {old}, and it is at {revision}: its actions, observations or rewards have changed"
+    else:
+        return
+    raise UserError(
+        f"{run.path} was trained when {run.config.env} {what}. Use the version of sparc, or of the environment's file, "
+        "that it was made with, or train it anew."
+    )
 
 
 def restored(method: QrSac, arrays: checkpoint.Arrays) -> State:

@@ -226,6 +226,17 @@ class Trunk(eqx.Module):
     def __call__(self, x: Array, z: Array) -> Array:
         return self.head(self.decide(jnp.concatenate([self.observe(x), z], axis=-1)))
 
+    def train(self, x: Array, z: Array) -> tuple[Array, tuple[Any, Any]]:
+        """Normalise the layers by this batch, and return its moments too, for `follow`."""
+        x, observed = self.observe.train(x)
+        x, decided = self.decide.train(jnp.concatenate([x, z], axis=-1))
+        return self.head(x), (observed, decided)
+
+    def follow(self, moments: tuple[Any, Any]) -> Trunk:
+        """Return the trunk with its running moments moved towards a batch's."""
+        parts = self.observe.follow(moments[0]), self.decide.follow(moments[1])
+        return eqx.tree_at(lambda trunk: (trunk.observe, trunk.decide), self, parts)
+
 
 class Actor(eqx.Module):
     """π(o, z): a tanh-squashed Gaussian over actions in [−1, 1]; z comes from the encoder.
@@ -274,12 +285,8 @@ class Critic(eqx.Module):
 
     def train(self, inputs: Inputs, action: Array) -> tuple[Array, tuple[Any, Any]]:
         """Return the quantiles with the trunk's layers normalised by this batch, and its moments for `follow`."""
-        x, observed = self.trunk.observe.train(jnp.concatenate([inputs.obs, action], axis=-1))
-        x, decided = self.trunk.decide.train(jnp.concatenate([x, self.encoder(inputs)], axis=-1))
-        return self.trunk.head(x), (observed, decided)
+        return self.trunk.train(jnp.concatenate([inputs.obs, action], axis=-1), self.encoder(inputs))
 
     def follow(self, moments: tuple[Any, Any]) -> Critic:
         """Return the critic with its running moments moved towards a batch's."""
-        trunk = self.trunk
-        parts = trunk.observe.follow(moments[0]), trunk.decide.follow(moments[1])
-        return eqx.tree_at(lambda critic: (critic.trunk.observe, critic.trunk.decide), self, parts)
+        return eqx.tree_at(lambda critic: critic.trunk, self, self.trunk.follow(moments))

@@ -19,7 +19,7 @@ from sparc.diagnostics import Recorder, adapter_errors, q_bias
 from sparc.envs import get_env, make_vector_env
 from sparc.errors import RunFailure
 from sparc.evaluation import Evaluation, StepCall, evaluate
-from sparc.loading import boxes, check_contexts, make_spec, restored, wrap
+from sparc.loading import boxes, check_env, make_spec, restored, wrap
 from sparc.machine import keep_freed_memory, processor_seconds
 from sparc.methods import get_method
 from sparc.methods.qr_sac import QrSac, State, scan_updates
@@ -118,8 +118,6 @@ class Trainer:
         while self.updates < config.updates and not stop.asked:
             if self.updates >= self.phase_span()[1]:
                 self.next_phase()
-            begin, end = self.phase_span()
-            interval = evaluation_interval(config, begin, end)
             if self.replay.size < config.random_steps:
                 self.collect(random=self.method.phase == self.method.phases[0])
                 self.report(self.progress())
@@ -128,10 +126,10 @@ class Trainer:
             metrics = self.learn()
             if self.began is None:
                 self.began, self.began_at = time.perf_counter(), self.updates
-            ends = self.updates in (config.updates, end)
-            if self.updates % config.log_every == 0 or ends:
+            evaluations = evaluation_points(config, *self.phase_span())
+            if self.updates % config.log_every == 0 or self.updates == max(evaluations):
                 self.log_training(metrics)
-            if (self.updates - begin) % interval == 0 or ends:
+            if self.updates in evaluations:
                 self.evaluate(metrics)
                 self.save()
             self.report(self.progress() | metrics)
@@ -227,7 +225,7 @@ class Trainer:
         space: ContextSpace = self.venv.context_space
         settings, chosen = slice(len(space.settings)), space.choice_rows
         entry, policy = get_env(self.config.env), self.make_policy()
-        recorder = Recorder(policy)
+        recorder = Recorder(policy, len(space.evaluated))
         rows = self.run_settings(policy, np.arange(len(space.evaluated)), recorder)
         self.scores[self.updates] = entry.scores(rows.returns[settings], rows.part(settings))
         self.choice[self.updates] = entry.choice(rows.returns[chosen], rows.part(chosen))
@@ -332,6 +330,7 @@ class Trainer:
             "choice": [[updates, value] for updates, value in self.choice.items()],
             "expert_from": self.expert_from,
             "contexts": self.venv.context_space.fingerprint(),
+            "revision": get_env(self.config.env).revision,
             **self.cost(),
         }
         folder = self.run.checkpoints
@@ -350,7 +349,7 @@ class Trainer:
             except RunFailure as error:
                 self.report({"note": f"{error} Trying the one before it."})
                 continue
-            check_contexts(self.run, meta, self.venv)
+            check_env(self.run, meta, self.venv)
             self.updates = number
             self.expert_from = meta["expert_from"]
             self.processor_before = meta.get("processor_s")
@@ -364,16 +363,18 @@ class Trainer:
         raise RunFailure(f"No checkpoint in {self.run.checkpoints} is sound: the run cannot be resumed, train it anew.")
 
 
-def evaluation_interval(config: Config, begin: int, end: int) -> int:
-    """Return the updates between two evaluations of a phase: a second one has as many of them as the first.
+def evaluation_points(config: Config, begin: int, end: int) -> set[int]:
+    """Return the updates after which a phase is evaluated, its end included.
 
-    So both choices have as many candidates. They are never further apart than evaluate_every, which the replay's margin
-    is made for.
+    A second phase has as many evaluations as the first, also in its last third, where the best checkpoint is chosen;
+    more if they would be further apart than evaluate_every, which the replay's margin is made for.
     """
+    every, chunk, length = config.evaluate_every, config.chunk, end - begin
     if not begin:
-        return config.evaluate_every
-    chunks = round(config.evaluate_every * (end - begin) / begin / config.chunk)
-    return min(max(chunks, 1) * config.chunk, config.evaluate_every)
+        return {*range(every, end, every), end}
+    count = max(-(-begin // every), -(-length // every))
+    # rounded down: a point at two thirds must not slip into the last third
+    return {begin + length * number // (count * chunk) * chunk for number in range(1, count + 1)} - {begin}
 
 
 def replay_margin(config: Config) -> int:

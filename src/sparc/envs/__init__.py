@@ -46,6 +46,7 @@ class EnvEntry:
     remarks: Remarks | None = None
     preset: str = "mujoco"
     choose_by: ChooseBy | None = None
+    revision: int = 1
 
     @cached_property
     def context_space(self) -> ContextSpace:
@@ -97,6 +98,7 @@ def register_env(
     remarks: Remarks | None = None,
     preset: str = "mujoco",
     choose_by: ChooseBy | None = None,
+    revision: int = 1,
 ) -> None:
     """Register an environment with a context, with Gymnasium as well.
 
@@ -110,6 +112,9 @@ def register_env(
     highest mean of its numbers. What takes long and is needed once for a set of contexts to be tested in,
     prepare(contexts, options, progress) does beforehand. What `sparc evaluate` should say of such a test besides its
     results, remarks(contexts, options) gives. Training starts from preset unless told otherwise.
+
+    Raise revision when actions, observations or rewards change under the same id: runs of an earlier revision are then
+    refused instead of acting in a world that they were not trained for.
     """
     if apply is not None:
         if not isinstance(make, str):
@@ -134,7 +139,7 @@ def register_env(
     )
     own = dict(test_options or {})
     _entries[id] = EnvEntry(
-        id, context_space, summary, max_episode_steps, own, score, prepare, remarks, preset, choose_by
+        id, context_space, summary, max_episode_steps, own, score, prepare, remarks, preset, choose_by, revision
     )
 
 

@@ -146,7 +146,7 @@ class QrSac:
     @property
     def adapter_rows(self) -> int:
         """The number of rows of a minibatch that φ's regression uses."""
-        return self.config.adapter_batch_size or self.config.batch_size
+        return min(self.config.adapter_batch_size or self.config.batch_size, self.config.batch_size)
 
     # Policies, which take observations as the environment gives them
 

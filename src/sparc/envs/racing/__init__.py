@@ -25,6 +25,7 @@ from sparc.errors import UserError
 
 LAP_STEPS = 20_000  # of a flying lap, which ends by its own limit long before
 SHOWN_WEAK = 10  # laps of the AI
+REVISION = 2  # since 2: the pedal's gain, steering that fades with speed, a price on swings of the wheel
 RACES: dict[str, tuple[Track, Task]] = {}  # by the id of the environment
 
 
@@ -99,6 +100,7 @@ def _register(track: Track) -> None:
             prepare=partial(prepare, track, task),
             remarks=partial(remarks, track, task),
             preset="racing",
+            revision=REVISION,
             summary=f"race {what} on {track.name} ({track.summary}) in TORCS",
         )
 
