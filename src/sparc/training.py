@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from math import ceil, floor
 from pathlib import Path
 from typing import Any
 
@@ -373,8 +374,9 @@ def evaluation_points(config: Config, begin: int, end: int) -> set[int]:
     if not begin:
         return {*range(every, end, every), end}
     count = max(-(-begin // every), -(-length // every))
-    # rounded down: a point at two thirds must not slip into the last third
-    return {begin + length * number // (count * chunk) * chunk for number in range(1, count + 1)} - {begin}
+    # to whole chunks, away from the two thirds: rounding must not take a point into the last third or out of it
+    chunks = [length * number / (count * chunk) for number in range(1, count + 1)]
+    return {begin + chunk * (ceil(x) if 3 * chunk * x > 2 * length else floor(x)) for x in chunks} - {begin}
 
 
 def replay_margin(config: Config) -> int:
