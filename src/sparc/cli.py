@@ -101,8 +101,8 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     train.add_argument("--config", type=Path, metavar="F.yaml", help="a file with config fields; options win over it")
     preset = f"what to start from: {', '.join(PRESETS)} (default fast in the wind, racing in races, else mujoco)"
     train.add_argument("--preset", help=preset)
-    group = "config fields, with the defaults of the preset mujoco (docs/learner.md: what the others change)"
-    fields = train.add_argument_group(group)
+    defaults = "config fields, with the defaults of the preset mujoco (docs/learner.md: what the others change)"
+    fields = train.add_argument_group(defaults)
     for name, field in FIELDS.items():
         if name not in ("method", "env"):
             add_field(fields, name, field)
