@@ -144,7 +144,7 @@ def test_a_run_from_beginning_to_end(sparc_cli: Cli, tiny_yaml: Path, tmp_path: 
     (run,) = tmp_path.glob(f"runs/{BOAT}/sparc/seed3-*")
     shown = run.relative_to(tmp_path)
     assert out.splitlines()[0] == f"run: {shown}"
-    assert re.search(r"^done: best checkpoint (10|20), mean return [\d.,]+ in the IND settings", out, re.MULTILINE)
+    assert re.search(r"^done: best checkpoint (10|20), mean return [\d.,]+ over the IND settings", out, re.MULTILINE)
     assert out.splitlines()[-1] == f"next: sparc evaluate {shown}"
     for name in (
         "config.yaml",

@@ -80,7 +80,7 @@ def test_runs_are_tested_in_another_physics_without_being_trained_again(suites: 
     assert "score" in status and "OOD clean 0% ratio 2.000" in status and "return" not in status
     log = (suites / "runs" / "races" / ENV / "sparc" / "seed0.log").read_text()
     assert len(re.findall(r"updates, .* IND eval clean \d+% ratio \d\.\d{3} ·", log)) == 2  # after 100 and 200
-    assert re.search(r"^done: best checkpoint \d+, clean \d+% ratio \d\.\d{3} in the IND settings", log, re.MULTILINE)
+    assert re.search(r"^done: best checkpoint \d+, clean \d+% ratio \d\.\d{3} over the IND settings", log, re.MULTILINE)
     again = sparc_cli("suite", "run", "again.yaml")
     assert again.returncode == 0, again.stderr
     told = [line for line in again.stderr.splitlines() if line.startswith(f"../races/{ENV}/sparc/seed0")]
