@@ -30,8 +30,8 @@ demo: setup
 	@$(BIN)/sparc demo
 
 lint: setup
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests tools
+	$(BIN)/ruff format --check src tests tools
 	$(BIN)/mypy src
 
 test: lint system
@@ -39,7 +39,7 @@ test: lint system
 	$(TEST_ENV) $(BIN)/pytest -n $(JOBS)
 
 torcs: setup
-	@$(BIN)/python -m sparc.envs.racing.install
+	@$(BIN)/python -m sparc.envs.racing.torcs.install
 
 # Never fails: without these packages the tests that need them are skipped, and say so (in CI they fail, see .ci/run).
 system:

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 import sparc  # does not load JAX, which reads what is set here when it is loaded
-from sparc import checkpoint
-from sparc.envs import all_envs
-from sparc.runs import Run
+from sparc.envs.registry import all_envs
+from sparc.runs import checkpoint
+from sparc.runs.run import Run
 
 # Compiling takes most of a short run's time. The programs are kept between runs of the tests and shared by the workers
 # of pytest-xdist and by the processes that tests start.
@@ -141,7 +141,7 @@ def sparc_cli(
 @pytest.fixture(scope="session")
 def torcs() -> Any:
     """The racing simulator, or why there is none."""
-    from sparc.envs.racing.installation import find_torcs
+    from sparc.envs.racing.torcs.installation import find_torcs
     from sparc.errors import UserError
 
     try:

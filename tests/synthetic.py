@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from sparc.acting.adaptation import Latents, Trace
 from sparc.contexts import ContextSpace, Finite
-from sparc.envs import get_env
-from sparc.results import EXPERT, Curve, EnvResults, Latents, Results, Trace, by_label, label
+from sparc.envs.registry import get_env
+from sparc.suites.tables import EXPERT, Curve, EnvResults, Results, by_label, label
 
 ENVS = ("WindHalfCheetah-v5", "WindHopper-v5", "WindWalker2d-v5")
 METHODS = {"sparc": 1.0, "rma": 0.9, "only-obs": 0.6, "history-input": 0.85, "oracle": 1.1}  # level of the returns

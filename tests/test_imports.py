@@ -1,4 +1,4 @@
-"""Who may import whom; and `import sparc` stays light."""
+"""Who may import whom, room by room; and `import sparc` stays light."""
 
 import ast
 import subprocess
@@ -11,55 +11,69 @@ import pytest
 import sparc
 
 ROOT = Path(sparc.__file__).parent
-
-
-def modules(folder: str) -> list[Path]:
-    return sorted((ROOT / folder).rglob("*.py"))
+LEAVES = ("config", "contexts", "errors", "files", "machine", "text")
+# A room imports only rooms above it in this list, lazy imports and those for types included.
+ROOMS: dict[str, set[str]] = {
+    "leaves": set(),
+    "methods": {"leaves"},
+    "envs": {"leaves"},
+    "acting": {"leaves", "methods", "envs"},
+    "runs": {"leaves", "methods", "envs", "acting"},
+    "training": {"leaves", "methods", "envs", "acting", "runs"},
+    "suites": {"leaves", "methods", "envs", "acting", "runs"},  # it starts processes that train
+    "report": {"leaves", "methods", "envs", "acting", "runs", "suites"},
+    "watch": {"leaves", "methods", "envs", "acting", "runs", "suites", "report"},
+    "cli": {"leaves", "methods", "envs", "acting", "runs", "training", "suites", "report", "watch"},
+}
+PACKAGE = ("__init__", "__main__")  # the public names, and `python -m sparc`: they may import any room
 
 
 def imports(file: Path) -> Iterator[str]:
-    """Give the full name of everything a file imports, also within functions; `from a import b` gives a and a.b."""
-    package = ("sparc", *file.relative_to(ROOT).parts[:-1])
+    """Yield the sparc modules that a file imports, also within functions, as `room.module` or `leaf`."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else ()
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+            assert not node.level, f"{file} has a relative import"
+            found = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (name.removeprefix("sparc.") for name in found if name.startswith("sparc."))
 
 
-def within(name: str, package: str) -> bool:
-    return name == package or name.startswith(package + ".")
+def room_of(module: str) -> str:
+    first = module.split(".")[0]
+    return "leaves" if first in LEAVES else first
 
 
-@pytest.mark.parametrize(("folder", "forbidden"), [("methods", "sparc.envs"), ("envs", "sparc.methods")])
-def test_methods_and_environments_do_not_know_each_other(folder: str, forbidden: str) -> None:
-    files = modules(folder)
-    assert len(files) > 3
-    found = {file.name: name for file in files for name in imports(file) if within(name, forbidden)}
-    assert not found
+def files(room: str) -> list[Path]:
+    return [ROOT / f"{name}.py" for name in LEAVES] if room == "leaves" else sorted((ROOT / room).rglob("*.py"))
 
 
-BELOW = ["losses", "nets", "contexts", "history", "replay", "checkpoint", "select", "config", "errors", "machine"]
-
-
-@pytest.mark.parametrize("name", BELOW)
-def test_what_lies_below_knows_neither_methods_nor_environments_nor_the_loop(name: str) -> None:
-    above = ("sparc.methods", "sparc.envs", "sparc.training", "sparc.rollout", "sparc.evaluation", "sparc.runs")
-    assert not [found for found in imports(ROOT / f"{name}.py") if any(within(found, package) for package in above)]
-
-
-def test_methods_and_environments_do_not_know_the_loop() -> None:
-    loop = ("sparc.training", "sparc.rollout", "sparc.evaluation", "sparc.runs", "sparc.checkpoint", "sparc.policy")
-    found = [
-        (file.name, name)
-        for file in (*modules("methods"), *modules("envs"))
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_rooms_below_it(room: str) -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)} imports {name}"
+        for file in files(room)
         for name in imports(file)
-        if any(within(name, package) for package in loop)
+        if room_of(name) not in ROOMS[room] | {room}
     ]
-    assert not found
+    assert not wrong
+
+
+def test_every_file_lives_in_a_room() -> None:
+    housed = {file for room in ROOMS for file in files(room)} | {ROOT / f"{name}.py" for name in PACKAGE}
+    assert {file for file in ROOT.rglob("*.py") if file not in housed} == set()
+    assert all(file.is_file() for file in housed)
+
+
+def test_the_table_sees_what_it_forbids(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    lines = ["from sparc import text", "def f():", "    from sparc.training import loop", "    import sparc.envs.sync"]
+    file.write_text("\n".join(lines))
+    assert {name: room_of(name) for name in imports(file)} == {
+        "training.loop": "training", "envs.sync": "envs", "text": "leaves",
+    }  # fmt: skip
 
 
 def test_importing_sparc_loads_nothing_heavy() -> None:

@@ -3,13 +3,16 @@
 from typing import TYPE_CHECKING, Any
 
 from sparc.contexts import ContextSpace
-from sparc.envs import boat, make_env, make_vector_env, racing, register_env, wind
+from sparc.envs import racing
+from sparc.envs.boat import env as boat
+from sparc.envs.registry import make_env, make_vector_env, register_env
+from sparc.envs.wind import env as wind
 from sparc.errors import RunFailure, SparcError, UserError
 
 if TYPE_CHECKING:
-    from sparc.evaluation import evaluate
-    from sparc.loading import load
-    from sparc.training import resume, train
+    from sparc.acting.evaluate import evaluate
+    from sparc.runs.load import load
+    from sparc.training.loop import resume, train
 
 __all__ = [
     "ContextSpace",
@@ -25,7 +28,12 @@ __all__ = [
     "train",
 ]
 
-_LAZY = {"evaluate": "evaluation", "load": "loading", "resume": "training", "train": "training"}  # these bring JAX
+_LAZY = {  # these bring JAX
+    "evaluate": "acting.evaluate",
+    "load": "runs.load",
+    "resume": "training.loop",
+    "train": "training.loop",
+}
 
 boat.register()
 wind.register()

@@ -7,12 +7,18 @@ import hashlib
 import os
 import platform
 import resource
+import signal
 import tempfile
+import threading
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
+
+from sparc.errors import RunFailure
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of malloc.h
 KEPT = 1 << 30  # bytes
@@ -124,3 +130,51 @@ def processor() -> str:
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor()
+
+
+PARENT = "SPARC_PARENT"  # environment variable: the process that this one must not outlive
+
+
+class Stop:
+    """Turns Ctrl-C and SIGTERM into a polite request; a second one interrupts at once."""
+
+    def __init__(self) -> None:
+        self._signalled = False
+
+    @property
+    def asked(self) -> bool:
+        """Whether it is time to save and end."""
+        return self._signalled or orphaned()
+
+    def __enter__(self) -> Stop:
+        self.before = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.before[number] = signal.signal(number, self.ask)
+        return self
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """Note the request."""
+        if self._signalled:
+            raise KeyboardInterrupt
+        self._signalled = True
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+
+def orphaned() -> bool:
+    """Say whether the process that this one must not outlive is gone."""
+    return PARENT in os.environ and str(os.getppid()) != os.environ[PARENT]
+
+
+def while_wanted(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """Report progress as before, and end where nobody waits for the result any more."""
+
+    def report(done: int, total: int) -> None:
+        if orphaned():
+            raise RunFailure("ended: the process that started this one is gone.")
+        progress(done, total)
+
+    return report

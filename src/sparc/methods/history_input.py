@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from sparc.methods.nets import HistoryAdapter
 from sparc.methods.qr_sac import QrSac
-from sparc.nets import HistoryAdapter
 
 
 class HistoryInput(QrSac):

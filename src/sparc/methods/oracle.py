@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from sparc.methods.nets import RawContext
 from sparc.methods.qr_sac import QrSac
-from sparc.nets import RawContext
 
 
 class Oracle(QrSac):

@@ -19,9 +19,10 @@ import numpy as np
 import optax
 from jax import Array
 
-from sparc import losses, optimisers
 from sparc.config import Config
-from sparc.nets import (
+from sparc.methods import losses, optimisers
+from sparc.methods.batch import Batch
+from sparc.methods.nets import (
     Actor,
     ContextEncoder,
     Critic,
@@ -35,8 +36,7 @@ from sparc.nets import (
     normalized,
     reviving_relu,
 )
-from sparc.normalization import RunningNorm
-from sparc.replay import Batch
+from sparc.methods.normalization import RunningNorm
 
 Metrics = dict[str, Array]
 

@@ -3,9 +3,9 @@
 import numpy as np
 from jax import Array
 
+from sparc.methods.batch import Batch
+from sparc.methods.nets import Actor, ContextEncoder
 from sparc.methods.qr_sac import Metrics, QrSac, State, Weights
-from sparc.nets import Actor, ContextEncoder
-from sparc.replay import Batch
 
 
 class Rma(QrSac):

@@ -6,21 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from sparc.envs import register_env
 from sparc.envs.contextual import Array, ProgressCall
-from sparc.envs.racing.env import (
-    EPISODE_STEPS,
-    RaceVectorEnv,
-    choose_by,
-    make_race,
-    reference_times,
-    score,
-    weak_laps,
-)
-from sparc.envs.racing.installation import DATA
+from sparc.envs.racing.env import EPISODE_STEPS, RaceVectorEnv, choose_by, make_race, reference_times, score, weak_laps
 from sparc.envs.racing.reference import find_references
 from sparc.envs.racing.tasks import PHYSICS, CarModels, PowerMass, Task
+from sparc.envs.racing.torcs.installation import DATA
 from sparc.envs.racing.tracks import TRACKS, Track
+from sparc.envs.registry import register_env
 from sparc.errors import UserError
 
 LAP_STEPS = 20_000  # of a flying lap, which ends by its own limit long before

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from sparc.envs.contextual import Array, Flags
-from sparc.envs.racing.simulator import COLUMN, TRACK_COLUMNS
+from sparc.envs.racing.torcs.simulator import COLUMN, TRACK_COLUMNS
 
 SPACING = 2.0  # m between the points of the centre line
 SMOOTHED = 10.0  # m over which curvature is averaged: TORCS's segments change it in jumps

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from sparc.envs.contextual import ProgressCall
-from sparc.envs.racing.description import name_in
-from sparc.envs.racing.installation import DRIVER, Installation, cache_folder, find_torcs
-from sparc.envs.racing.simulator import Laps, Worker, WorkerLost
+from sparc.envs.racing.cars.description import name_in
+from sparc.envs.racing.torcs.installation import DRIVER, Installation, cache_folder, find_torcs
+from sparc.envs.racing.torcs.simulator import Laps, Worker, WorkerLost
 from sparc.envs.racing.tracks import Track
 from sparc.errors import RunFailure
 from sparc.machine import usable_cores

@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 
 from sparc.contexts import Array, ContextSpace, Finite
-from sparc.envs.racing import description
-from sparc.envs.racing.cars import FEATURES, Car, features, find_car, read_catalogue, scaled
-from sparc.envs.racing.description import describe
+from sparc.envs.racing.cars import description
+from sparc.envs.racing.cars.car import FEATURES, Car, features, find_car, read_catalogue, scaled
+from sparc.envs.racing.cars.description import describe
+from sparc.envs.racing.cars.tyres import COMPOUNDS
 from sparc.envs.racing.tracks import Track
-from sparc.envs.racing.tyres import COMPOUNDS
 from sparc.errors import UserError
 
 PHYSICS = tuple(description.PHYSICS)  # the first is that of training

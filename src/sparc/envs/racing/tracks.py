@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparc.envs.racing.installation import DATA, check_whole
+from sparc.envs.racing.torcs.installation import DATA, check_whole
 from sparc.errors import UserError, nearest
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 
 import matplotlib
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from sparc.envs.contextual import Array
+from sparc.envs.drawing import font
 from sparc.envs.racing.course import OFF_COURSE, Course
-from sparc.envs.racing.simulator import COLUMN, TRACK_COLUMNS
+from sparc.envs.racing.torcs.simulator import COLUMN, TRACK_COLUMNS
 
 Points = list[tuple[float, float]]
 
@@ -119,10 +118,3 @@ def draw_dials(pencil: ImageDraw.ImageDraw, state: Array, width: int, height: in
     pencil.rectangle((min(middle, turned), y, max(middle, turned), y + 0.45 * unit), fill=WHITE)
     if state[COLUMN["wheels_out"]] >= OFF_COURSE:
         pencil.text((width / 2, height - 1.6 * unit), "off course", BRAKE, font(1.1 * unit, True), anchor="mm")
-
-
-@lru_cache(64)
-def font(size: float, bold: bool) -> ImageFont.FreeTypeFont:
-    """Load the letters that Matplotlib brings along."""
-    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name, size)

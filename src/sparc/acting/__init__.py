@@ -1,0 +1,1 @@
+"""A policy in a world: acting with a history, episodes without learning, evaluation, adaptation."""

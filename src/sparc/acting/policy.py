@@ -1,0 +1,108 @@
+"""A policy that keeps its own history: what collects experience, what is evaluated and what `sparc.load` gives."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+
+from sparc.acting.history import History
+from sparc.errors import UserError
+from sparc.methods.nets import Actor, ContextEncoder, Inputs, RawContext, Reads
+
+
+@partial(jax.jit, static_argnames="noisy")
+def _choose(actor: Actor, inputs: Inputs, key: Array | None, noisy: bool) -> Array:
+    if noisy:
+        assert key is not None
+        return actor.sample(inputs, key)[0]
+    return actor.mode(inputs)
+
+
+class Policy:
+    """Acts for one environment, or for N side by side, from observations alone.
+
+    `act(obs)` takes (O,) or (N, O) and remembers what it saw and did; `reset()` begins anew, `reset(mask)` only where
+    an episode ended. The Oracle also needs `act(obs, context)`.
+    """
+
+    def __init__(self, actor: Actor, observation_space: spaces.Box, action_space: spaces.Box, history_length: int):
+        self.actor = actor
+        self.obs_size, self.action_size = observation_space.shape[0], action_space.shape[0]
+        self.low, self.high = action_space.low, action_space.high
+        self.middle, self.half = (self.high + self.low) / 2, (self.high - self.low) / 2
+        self.history_length = history_length
+        self.history: History | None = None
+
+    @property
+    def reads(self) -> Reads:
+        """What the policy needs beside the observation: nothing, its history or the context."""
+        return self.actor.encoder.reads
+
+    @property
+    def context_size(self) -> int:
+        """How many numbers of context the policy reads."""
+        encoder = self.actor.encoder
+        scale = encoder.scale if isinstance(encoder, ContextEncoder) else encoder
+        return len(scale.centre) if isinstance(scale, RawContext) else 0
+
+    def reset(self, mask: np.ndarray | None = None) -> None:
+        """Forget the history of the masked rows; without a mask, of all, and be ready for another number of rows."""
+        if mask is None:
+            self.history = None
+        elif self.history is not None:
+            rows = len(self.history.array)
+            if np.shape(mask) != (rows,):
+                raise UserError(f"The policy acts for {rows} rows: its mask must have as many, not {np.shape(mask)}.")
+            self.history.reset(mask)
+
+    def act(self, obs: np.ndarray, context: np.ndarray | None = None, key: Array | None = None) -> np.ndarray:
+        """Choose actions in the environment's own range: the mode, or with a key a random draw; and remember them."""
+        obs = np.asarray(obs, np.float32)
+        single = obs.ndim == 1
+        rows = obs[None] if single else obs
+        if rows.ndim != 2 or rows.shape[1] != self.obs_size:
+            raise UserError(
+                f"The policy expects observations of {self.obs_size} numbers, got an array of shape {obs.shape}."
+            )
+        if not (finite := np.isfinite(rows).all(axis=1)).all():  # or the history would never be rid of it
+            raise UserError(f"The observation in row {int(np.argmin(finite))} is not finite: check the environment.")
+        if single and context is not None:
+            context = np.asarray(context)[None]
+        action = self.scale(self.choose(rows, context, key))
+        return action[0] if single else action
+
+    def choose(self, obs: np.ndarray, context: np.ndarray | None, key: Array | None) -> np.ndarray:
+        """Choose unit actions (N, A) in [−1, 1] for observations (N, O), and remember them."""
+        if self.history is None:
+            self.start(len(obs))
+        assert self.history is not None
+        if len(self.history.array) != len(obs):
+            raise UserError(
+                f"The policy has acted for {len(self.history.array)} rows, now for {len(obs)}: call reset() first."
+            )
+        if self.reads == "context":
+            if context is None:
+                raise UserError("This policy reads the true context (Oracle or an RMA expert): call act(obs, context).")
+            expected = (len(obs), self.context_size)
+            if np.shape(context) != expected:
+                raise UserError(f"The policy expects contexts of shape {expected}, got {np.shape(context)}.")
+            inputs = Inputs(obs, context=np.asarray(context, np.float32))
+        elif self.reads == "history":
+            inputs = Inputs(obs, history=self.history.array)
+        else:
+            inputs = Inputs(obs)
+        action = np.asarray(_choose(self.actor, inputs, key, noisy=key is not None))
+        self.history.push(obs, action)
+        return action
+
+    def start(self, rows: int) -> None:
+        """Begin with empty histories for this many rows."""
+        self.history = History(rows, self.history_length, self.obs_size + self.action_size)
+
+    def scale(self, unit: np.ndarray) -> np.ndarray:
+        """Stretch unit actions to the environment's range."""
+        return np.clip(self.middle + self.half * unit, self.low, self.high)

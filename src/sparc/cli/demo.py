@@ -1,0 +1,81 @@
+"""`sparc demo`: the suite `smoke`, five methods side by side on the light example, then table and pictures."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from sparc.acting.evaluate import Evaluation
+from sparc.cli.display import summary_table
+from sparc.envs.registry import get_env, make_vector_env
+from sparc.errors import RunFailure, UserError
+from sparc.report.figures.maps import heatmap
+from sparc.runs.run import Run
+from sparc.suites.plan import planned
+from sparc.suites.runner import Runner
+from sparc.suites.status import finished
+from sparc.suites.suite import PLAN, find_suite
+
+SUITE = "smoke"
+ENV, GRID = "DriftingBoat-v0", 21
+
+
+def run_demo(seed: int, folder: Path | None) -> int:
+    """Train, compare, picture."""
+    suite = find_suite(SUITE).scaled(seeds=[seed])  # refuses a seed before anything is created
+    folder = folder or Path("runs") / f"demo-{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        mine = (folder / PLAN).is_file() and planned(SUITE, folder) == suite  # an interrupted demo
+        if any(folder.iterdir()) and not mine:
+            raise FileExistsError
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"{folder} exists: choose another --run-dir.") from None
+    suite.write(folder)
+    space = get_env(ENV).context_space
+    ranges = ", ".join(f"{n} ±{t:g} (tested to ±{h:g}) {u}" for n, u, t, h in zip(
+        space.names, space.units, space.train.high, space.test.high, strict=True))  # fmt: skip
+    print(f"{ENV}: hold a boat at a buoy in a current that it cannot see: {ranges}.")
+    began = time.perf_counter()
+    runner = Runner(suite, folder)
+    if not runner.run():
+        failed = [f"{m.config.method}: {s.note}" for m, s in runner.standings.items() if s.state == "failed"]
+        again = f"sparc demo --seed {seed} --run-dir {folder}"
+        if failed:
+            raise RunFailure(f"{'; '.join(failed)} Go on with `{again}`.")
+        print(f"stopped; go on with: {again}")
+        return 0
+    evaluations = {m.config.method: finished(suite, Run.open(folder / m.path)).evaluation for m in suite.members()}
+    random = random_return(GRID, seed)
+    scores = {name: score(evaluation, evaluations["oracle"], random) for name, evaluation in evaluations.items()}
+    picture, table = folder / "heatmaps.png", folder / "summary.json"
+    heatmap(evaluations, space, picture)
+    rows = {name: evaluation.summary() | {"ood_score": scores[name]} for name, evaluation in evaluations.items()}
+    table.write_text(json.dumps({"env": ENV, "seed": seed, "random_ood": random, "methods": rows}, indent=1) + "\n")
+    summary_table(evaluations, f"{ENV}, seed {seed}", {name: f"{value:.0%}" for name, value in scores.items()})
+    print(f"OOD score: a random policy is 0 %, the Oracle 100 %. {time.perf_counter() - began:.0f} s in all.")
+    print(f"pictures: {picture}\nnumbers:  {table}")
+    print(f"next:     sparc suite report {SUITE} --run-dir {folder}\n          sparc train sparc WindHalfCheetah-v5")
+    return 0
+
+
+def score(evaluation: Evaluation, oracle: Evaluation, random: float) -> float:
+    """Put a mean OOD return on the scale where a random policy is 0 and the Oracle 1."""
+    mean, top = evaluation.summary()["ood"]["mean"], oracle.summary()["ood"]["mean"]
+    return (mean - random) / (top - random)
+
+
+def random_return(grid: int, seed: int) -> float:
+    """Give the mean OOD return of uniformly random actions."""
+    space = get_env(ENV).context_space
+    contexts = space.grid(grid)
+    venv = make_vector_env(ENV, len(contexts))
+    venv.reset(seed=seed, options={"context": contexts})
+    rng, returns = np.random.default_rng(seed), np.zeros(len(contexts))
+    for _ in range(get_env(ENV).max_episode_steps):
+        returns += venv.step(rng.uniform(-1, 1, venv.action_space.shape).astype(np.float32))[1]
+    return float(returns[~space.is_train(contexts)].mean())

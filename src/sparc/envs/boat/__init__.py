@@ -1,0 +1,1 @@
+"""DriftingBoat: a boat held at a buoy in a current that it cannot see."""

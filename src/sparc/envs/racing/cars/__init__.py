@@ -1,0 +1,1 @@
+"""The cars: their figures, tyres and descriptions, and the catalogue of them."""

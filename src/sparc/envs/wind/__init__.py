@@ -1,0 +1,1 @@
+"""MuJoCo's robots in a wind that they cannot see."""

@@ -1,0 +1,208 @@
+"""Curves: what was learned during training, and over the length of the history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sparc.envs.measures import JUDGED, MEASURES
+from sparc.report.figures.maps import draw_gap
+from sparc.report.figures.panels import env_panels, label_handles, runs
+from sparc.report.figures.style import (
+    ALARM,
+    FADED,
+    GREY,
+    add_note,
+    add_title,
+    draw_line,
+    grouped,
+    style,
+    thousands,
+    with_looks,
+)
+from sparc.report.gaps import gaps, labels_in, means_over
+from sparc.report.laps import races
+from sparc.report.stats import cell_table, mean_sem
+from sparc.suites.tables import EXPERT, NAMES, TOLD, VARIANTS, Curve, Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+LEARNED = {None: "return", "clean": "clean laps [%]", "ratio": "ratio (less is better)"}  # during training
+VARIANT_DASHES: dict[str, Any] = {"expert": (0, (4, 2)), "newest": (0, (1, 1.5))}
+TOLD_LOOKS: dict[str, Any] = {"ls": (0, (2, 2)), "mfc": "white", "alpha": 0.5}  # pale, dashed, open
+
+
+@with_looks
+def learning_curves(results: Results) -> Figure:
+    """Draw the IND return during training, a panel per environment: the mean over the seeds ± s.e.m.
+
+    Thin lines are of the policy's variants: the expert with the true context, the newest weights.
+    A race, whose return does not show how fast it is, has two instead: the share of clean laps, and the ratio.
+    """
+    shown = [(env, measure) for env in results.envs for measure in learned(results, env)]
+    both = len(shown) == 2 * len(results.envs)  # side by side
+    figure, panels = env_panels(results, 2.3, len(shown), 2 if both else 3)
+    before: str | None = ""
+    for panel, (env, measure) in zip(panels.flat, shown, strict=False):
+        for name in labels_in(results, env):
+            if results.envs[env].there("curves", name):
+                draw_learning(panel, results, env, name, measure)
+        if not panel.lines:
+            draw_gap(panel, "no results")
+        else:
+            panel.xaxis.set_major_formatter(thousands)
+            panel.yaxis.set_major_formatter(grouped)
+            panel.set(xlabel="updates", ylabel="" if measure == before else f"IND {LEARNED[measure]}")
+        panel.set_title(env)
+        before = measure
+    means = means_over(results, results.envs, "curves", results.labels)
+    names = dict.fromkeys("return" if measure is None else MEASURES[measure].name for _, measure in shown)
+    add_title(figure, f"IND {' and '.join(names)} during training: {means}")
+    lines = [line for env in results.envs for line in gaps(results, env, "curves", results.labels)]
+    add_note(figure, lines, [*label_handles(results, "curves"), *told_handle(results), *variant_handles(results)])
+    return figure
+
+
+def learned(results: Results, env: str) -> tuple[str | None, ...]:
+    """Give what is shown of training: the return (None) or, of a race whose curves all have them, what laps tell."""
+    part = results.envs[env]
+    curves: list[Curve] = [curve for name in part.curves for curve in part.there("curves", name).values()]
+    whole = all(np.isfinite(curve.measures.get(of, np.nan)).all() for curve in curves for of in JUDGED)
+    return JUDGED if whole and env in races(results) else (None,)
+
+
+def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: str | None) -> None:
+    """Draw one label's curve over the updates at which all its seeds were evaluated; pale where it was told."""
+    curves: list[Curve] = list(results.envs[env].there("curves", name).values())
+    values = [
+        curve.returns if measure is None else MEASURES[measure].scale * curve.measures[measure] for curve in curves
+    ]
+    for variant in VARIANTS:
+        draw_variant(panel, results, curves, name, variant, measure)
+    shared = curves[0].updates
+    for curve in curves[1:]:
+        shared = np.intersect1d(shared, curve.updates)
+    look = style(name, results.labels)
+    for curve, own in zip(curves, values, strict=True):
+        if len(curve.updates) > len(shared):  # what the mean leaves out
+            for told in np.unique(curve.phase == EXPERT):
+                part = (curve.phase == EXPERT) == told
+                dash: Any = TOLD_LOOKS["ls"] if told else "-"
+                panel.plot(curve.updates[part], own[part], color=look.colour, ls=dash, lw=0.5, alpha=FADED)
+    if not len(shared):
+        return
+    chosen = [np.isin(curve.updates, shared) for curve in curves]
+    mean, sem = cell_table([own[rows] for own, rows in zip(values, chosen, strict=True)])
+    expert = np.any([curve.phase[rows] == EXPERT for curve, rows in zip(curves, chosen, strict=True)], axis=0)
+    apart = max(1, len(shared) // 7)
+    for part, options in ((expert, TOLD_LOOKS), (~expert, {})):
+        if count := int(part.sum()):
+            first = results.labels.index(name) % min(3, count)  # staggered, but a single evaluation has its mark too
+            marks = {"marker": look.marker, "ms": 3.5, "markevery": (first, apart)}
+            draw_line(panel, look, shared[part], mean[part], sem[part], **marks, **options)
+
+
+def draw_variant(
+    panel: Axes, results: Results, curves: list[Curve], name: str, variant: str, measure: str | None
+) -> None:
+    """Draw the mean over the seeds of a variant of a label's policy, where all of them have it."""
+    column, scale = f"{variant}_{measure or 'return'}", 1.0 if measure is None else MEASURES[measure].scale
+    found = [
+        dict(zip(curve.updates.tolist(), scale * curve.measures.get(column, np.full(len(curve.updates), np.nan)),
+                 strict=True))
+        for curve in curves
+    ]  # fmt: skip
+    rows = [(at, np.mean([seed.get(at, np.nan) for seed in found])) for at in found[0]]
+    if shown := [(at, mean) for at, mean in rows if np.isfinite(mean)]:
+        look = style(name, results.labels)
+        dash = VARIANT_DASHES[variant]
+        panel.plot(*zip(*shown, strict=True), color=look.colour, ls=dash, lw=0.8, alpha=0.7, label=variant)
+
+
+def variant_handles(results: Results) -> list[Line2D]:
+    """Make the entries of a legend for the variants that there are."""
+    from matplotlib.lines import Line2D
+
+    looks: dict[str, Any] = {"color": GREY, "lw": 0.8}
+    return [Line2D([], [], ls=VARIANT_DASHES[name], label=VARIANTS[name], **looks) for name in results.variants]
+
+
+def told_handle(results: Results) -> list[Line2D]:
+    """Make the entry of a legend for evaluations of a policy that was told the context, if there are some."""
+    from matplotlib.lines import Line2D
+
+    looks = [style(key, results.labels) for key in results.told]
+    if not looks:
+        return []
+    colour, marker = (looks[0].colour, looks[0].marker) if len(looks) == 1 else (GREY, "o")
+    return [Line2D([], [], color=colour, marker=marker, ms=3.5, lw=looks[0].width, label=TOLD, **TOLD_LOOKS)]
+
+
+@with_looks
+def history_length(results: Results) -> Figure | None:
+    """Draw the OOD return over the length H of the history, a panel per environment; None if there is but one H."""
+    lengths = {name: length for name in results.labels if (length := history_of(results, name)) is not None}
+    methods: dict[str, list[str]] = {}
+    for name in sorted(lengths, key=lambda name: lengths[name]):
+        methods.setdefault(results.methods[name][0], []).append(name)
+    methods = {method: names for method, names in methods.items() if len({lengths[name] for name in names}) > 1}
+    if not methods:
+        return None
+    varied = [name for names in methods.values() for name in names]
+    ticks = sorted({lengths[name] for name in varied})
+    figure, panels = env_panels(results, 2.3)
+    for panel, env in zip(panels.flat, results.envs, strict=False):
+        for method, names in methods.items():
+            draw_lengths(panel, results, env, method, {name: lengths[name] for name in names})
+        panel.set_xscale("log")
+        panel.set_xticks(ticks, [str(tick) for tick in ticks])
+        panel.set_xlim(ticks[0] / 1.4, ticks[-1] * 1.4)
+        panel.minorticks_off()
+        panel.yaxis.set_major_formatter(grouped)
+        panel.set(title=env, xlabel="history length H [steps]", ylabel="OOD return" if panel is panels[0, 0] else "")
+    means = means_over(results, results.envs, "returns", varied, shown="small dots")
+    add_title(figure, f"OOD return of {', '.join(NAMES.get(m, m) for m in methods)} by history length: {means}")
+    lines = [line for env in results.envs for line in gaps(results, env, "returns", varied)]
+    add_note(figure, lines, method_handles(results, methods) if len(methods) > 1 else ())
+    return figure
+
+
+def method_handles(results: Results, methods: Iterable[str]) -> list[Line2D]:
+    """Make a legend of methods, whatever their variations."""
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for method in methods:
+        look = style(method, [*results.labels, method])
+        line: dict[str, Any] = {"color": look.colour, "ls": look.dash, "lw": 1.2, "marker": look.marker, "ms": 5}
+        handles.append(Line2D([], [], label=NAMES.get(method, method), **line))
+    return handles
+
+
+def draw_lengths(panel: Axes, results: Results, env: str, method: str, lengths: Mapping[str, int]) -> None:
+    """Draw the OOD returns of a method's labels over their history lengths, and where there are none."""
+    part, look = results.envs[env], style(method, [*results.labels, method])
+    points = []
+    for name, length in lengths.items():
+        if part.returns.get(name) and (~part.ind).any():
+            own = runs(part, name, "ood")
+            points.append((length, *mean_sem(own)))
+            panel.plot([length] * len(own), own, ls="", marker=".", ms=5, color=look.colour, alpha=0.4)
+        elif results.members(env, name):
+            middle: dict[str, Any] = {"ha": "center", "va": "center", "transform": panel.get_xaxis_transform()}
+            panel.text(length, 0.5, "no results", rotation=90, color=ALARM, fontsize=7, **middle)
+    if points:
+        x, mean, sem = np.array(points, np.float64).T
+        line: dict[str, Any] = {"color": look.colour, "marker": look.marker, "ls": look.dash, "lw": 1.2}
+        panel.errorbar(x, mean, sem, ms=5, capsize=3, **line)
+
+
+def history_of(results: Results, name: str) -> int | None:
+    """Find the history length of a label's runs, if the manifest knows it."""
+    found = (m["config"].get("history_length") for env in results.envs for m in results.members(env, name))
+    return next((length for length in found if length is not None), None)

@@ -1,0 +1,64 @@
+"""What the pictures of a suite share: their panels, and a legend of all its labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sparc.report.figures.style import WIDTH, new_figure, style
+from sparc.report.gaps import count, how_many
+from sparc.suites.tables import Array, EnvResults, Results
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+
+def map_panels(number: int, most: int) -> tuple[Figure, Any]:
+    """Make about square panels, at most so many in a row."""
+    columns = min(number, most)
+    rows = -(-number // columns)
+    width = min(WIDTH, 2.6 * columns + 1.0)
+    return new_figure(rows, columns, rows * ((width - 1.0) / columns + 0.45) + 0.3, width)
+
+
+def outer(panels: Any, number: int) -> None:
+    """Name the axes, which all panels share, only at the first in a row and the last in a column that have axes."""
+    columns = panels.shape[1]
+    named = [bool(panel.get_ylabel()) for panel in panels.flat[:number]]  # the others tell of a gap
+    for index, panel in enumerate(panels.flat[:number]):
+        if any(named[index - index % columns : index]):
+            panel.set_ylabel("")
+            panel.tick_params(labelleft=False)
+        if any(named[index + columns :: columns]):
+            panel.set_xlabel("")
+            panel.tick_params(labelbottom=False)
+
+
+def env_panels(results: Results, height: float, number: int | None = None, most: int = 3) -> tuple[Figure, Any]:
+    """Make a panel per environment, or as many as told, at most so many in a row, below them room for a legend."""
+    number = number or len(results.envs)
+    columns = min(number, most)
+    rows = -(-number // columns)
+    figure, panels = new_figure(rows, columns, rows * height + 0.9, WIDTH if columns > 1 else WIDTH * 0.6)
+    for panel in panels.flat[number:]:
+        panel.axis("off")
+    return figure, panels
+
+
+def label_handles(results: Results, kind: str) -> list[Line2D]:
+    """Make a legend of every label with its number of seeds, also of those without results."""
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for name in results.labels:
+        look = style(name, results.labels)
+        numbers = [count(results, env, kind, name) for env in results.envs if results.members(env, name)]
+        text = how_many(numbers) if any(numbers) else "no results"
+        line: dict[str, Any] = {"color": look.colour, "ls": look.dash, "lw": look.width, "marker": look.marker}
+        handles.append(Line2D([], [], ms=3.5, label=f"{results.names[name]} ({text})", **line))
+    return handles
+
+
+def runs(part: EnvResults, name: str, region: str) -> Array:
+    """Give the mean return of each of a label's seeds over the cells of a region, (n,)."""
+    return part.matrix(name, region).mean(axis=1)

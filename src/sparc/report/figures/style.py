@@ -1,0 +1,196 @@
+"""Pictures: their common style, returns over the context grid with the training region marked, how they are saved."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from functools import wraps
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Style(NamedTuple):
+    """How something that is compared looks in every picture: told apart by colour, by marker and by dashes alone."""
+
+    colour: str
+    marker: str
+    dash: str | tuple[int, tuple[float, ...]]
+    width: float = 1.2
+
+
+# The palette of Okabe and Ito, for colour-blind readers; the Oracle, a reference, in dark grey
+STYLES = {
+    "sparc": Style("#D55E00", "o", "-", 2.0),
+    "rma": Style("#0072B2", "s", (0, (5, 1.5))),
+    "only-obs": Style("#CC79A7", "v", (0, (3, 1, 1, 1))),
+    "history-input": Style("#009E73", "^", (0, (7, 1.5, 1, 1.5))),
+    "oracle": Style("#444444", "D", (0, (1, 1.2))),
+}
+# Variations of a method, in the suite's order: dark to light
+SEQUENCE = (
+    Style("#0d0887", "o", "-"),
+    Style("#5302a3", "s", (0, (5, 1.5))),
+    Style("#8a09a5", "v", (0, (3, 1, 1, 1))),
+    Style("#b7318a", "^", (0, (7, 1.5, 1, 1.5))),
+    Style("#da5b69", "D", (0, (1, 1.2))),
+    Style("#f3874a", "P", (0, (9, 2))),
+    Style("#feba2c", "X", (0, (2, 2))),
+)
+
+ALARM = "#A93226"  # of the words that say what is missing
+
+BAND = 0.18  # opacity of ± s.e.m.
+FADED = 0.3  # opacity of a curve whose mean leaves something out
+GREY = "0.45"
+WIDTH = 7.0  # inches: a page's text width, so that the letters keep their size in print
+LOOKS: dict[str, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "figure.titlesize": 9,
+    "legend.fontsize": 7.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.linewidth": 0.7,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "sparc",  # the same data give the same bytes
+}
+RESOLUTIONS = (180, 130, 100, 80)  # dots per inch: the first with which a file is small enough
+LARGEST = 300_000  # bytes of a file
+
+
+def style(label: str, labels: Sequence[str]) -> Style:
+    """Give the style of one of the labels: its method's own or, for variations, one of the sequence, far apart."""
+    if label in STYLES:
+        return STYLES[label]
+    varied = [name for name in labels if name not in STYLES]
+    apart = max(1.0, (len(SEQUENCE) - 1) / max(1, len(varied) - 1))
+    return SEQUENCE[round(varied.index(label) * apart) % len(SEQUENCE)]
+
+
+def with_looks(draw: Callable[P, T]) -> Callable[P, T]:
+    """Let a function draw with our sizes of letters and lines, whatever the reader's own settings are."""
+
+    @wraps(draw)
+    def drawing(*args: P.args, **kwargs: P.kwargs) -> T:
+        from matplotlib.style import context
+
+        with context(["default", LOOKS]):
+            return draw(*args, **kwargs)
+
+    return drawing
+
+
+def new_figure(rows: int, columns: int, height: float, width: float = WIDTH, **options: Any) -> tuple[Figure, Any]:
+    """Make a figure of its own, outside of pyplot's global state, and its panels (rows, columns)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+@with_looks
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write stem.png and stem.svg, each all or nothing, of modest size, the same bytes for the same figure."""
+    from matplotlib.collections import Collection
+
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    png, svg = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg"))
+    write(figure, png, RESOLUTIONS, {"Software": None})
+    vector: list[Any] = [artist for artist in figure.findobj(Collection) if not artist.get_rasterized()]
+    if not write(figure, svg, RESOLUTIONS[:1], {"Date": None}):
+        for artist in vector:  # thousands of marks are smaller as an image
+            artist.set_rasterized(True)
+        write(figure, svg, RESOLUTIONS[1:], {"Date": None})
+    return [png, svg]
+
+
+def write(figure: Figure, path: Path, resolutions: Sequence[int], metadata: dict[str, Any]) -> bool:
+    """Write a file, all or nothing, in the first resolution with which it is small enough; say whether it is."""
+    beside = path.with_name(f".{path.name}")
+    for resolution in resolutions:
+        figure.savefig(beside, dpi=resolution, format=path.suffix[1:], metadata=metadata)
+        figure.set_layout_engine("none")  # the panels have found their places, which takes longer than drawing them
+        if small := beside.stat().st_size <= LARGEST:
+            break
+    beside.replace(path)
+    return small
+
+
+# Lines and words
+
+
+def draw_line(panel: Axes, look: Style, x: np.ndarray, mean: np.ndarray, sem: np.ndarray, **options: Any) -> None:
+    """Draw a mean and a band of its standard error around it, where there is one."""
+    line = {"color": look.colour, "ls": look.dash, "lw": look.width, "zorder": 1 + look.width}
+    panel.plot(x, mean, **(line | options))
+    if np.isfinite(sem).any():
+        # a long one in an SVG as an image: it has two points per step
+        band = {"color": look.colour, "alpha": BAND, "lw": 0, "zorder": 1, "rasterized": len(x) > 100}
+        panel.fill_between(x, mean - sem, mean + sem, **band)  # type: ignore[arg-type]
+
+
+def add_title(figure: Figure, text: str) -> None:
+    """Write a title over a figure, on as many lines as it needs."""
+    width = int(figure.get_figwidth() * 13.5)  # so many letters per inch
+    figure.suptitle("\n".join(textwrap.fill(line, width) for line in text.splitlines()))
+
+
+def add_note(figure: Figure, lines: Sequence[str], handles: Sequence[Line2D] = ()) -> None:
+    """Write what is missing below a figure, above its legend if it has one."""
+    width = figure.get_figwidth()
+    text = "\n".join(textwrap.fill(line, int(width * 17)) for line in lines)  # so many letters per inch
+    if handles:
+        columns = legend_columns([0.55 + 0.056 * len(str(handle.get_label())) for handle in handles], width)
+        heading: dict[str, Any] = {"title": text or None, "title_fontsize": 7.5, "alignment": "left"}
+        legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, handlelength=3.2, **heading)
+        legend.get_title().set_color(ALARM)
+    elif text:
+        figure.supxlabel(text, color=ALARM, fontsize=7.5, ha="left", x=0.01)
+
+
+def legend_columns(rooms: Sequence[float], width: float) -> int:
+    """Choose into how many columns the entries of a legend, so many inches each, go: the most that fit, evenly full."""
+    fits = (n for n in range(len(rooms), 1, -1) if sum(max(part) for part in np.array_split(rooms, n)) <= width)
+    return ceil(len(rooms) / ceil(len(rooms) / next(fits, 1)))
+
+
+def grouped(value: float, _: float = 0) -> str:
+    """Write a number with commas between its thousands, as matplotlib asks for the ticks of an axis."""
+    return f"{value:,.6g}".replace("-", "−")
+
+
+def plus_minus(mean: float, sem: float) -> str:
+    """Write a mean and its standard error, if there is one, with the digits that matter."""
+    digits = 0 if abs(mean) >= 1000 else 1 if abs(mean) >= 10 else 2
+    return f"{mean:,.{digits}f}" + ("" if np.isnan(sem) else f" ± {sem:,.{digits}f}")
+
+
+def thousands(number: float, _: float = 0) -> str:
+    """Write 300000 as 300 k and 3000000 as 3 M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(number) >= size:
+            return f"{number / size:g} {letter}"
+    return f"{number:g}"
+
+
+# Values over contexts

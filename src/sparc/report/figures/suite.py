@@ -1,0 +1,209 @@
+"""The pictures of a suite. What has no results, or fewer seeds than the rest, is named in every one of them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sparc.report.figures.adaptation import adaptation, latent_map
+from sparc.report.figures.curves import history_length, learning_curves
+from sparc.report.figures.maps import Cells, colour_scale, difference_scale, draw_panels
+from sparc.report.figures.panels import env_panels, map_panels, outer, runs
+from sparc.report.figures.races import race_figures
+from sparc.report.figures.style import (
+    ALARM,
+    GREY,
+    add_note,
+    add_title,
+    grouped,
+    plus_minus,
+    save,
+    style,
+    thousands,
+    with_looks,
+)
+from sparc.report.gaps import gaps, labels_in, means_over, seeds, why_missing
+from sparc.report.laps import races
+from sparc.report.stats import mean_sem, share_of_cells
+from sparc.suites.tables import Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from sparc.envs.contextual import ProgressCall
+
+PAPER = "0.6"  # grey
+MOST_PAIRS = 12  # of which a figure shows the difference: more would be too small to see
+
+
+# Maps
+
+
+@with_looks
+def heatmaps(results: Results, env: str) -> Figure:
+    """Draw the mean returns over the seeds, a panel per label, all on one colour scale; IND inside the dashed box."""
+    part, names = results.envs[env], labels_in(results, env)
+    figure, panels = map_panels(len(names), 3)
+    cells: list[Cells | str] = []
+    for panel, name in zip(panels.flat, names, strict=False):
+        title = f"{results.names[name]} ({seeds(results, env, name)})"
+        if part.returns.get(name):
+            cells.append((part.contexts, part.ind, part.matrix(name).mean(axis=0)))
+            means = [f"{region.upper()} {plus_minus(*mean_sem(runs(part, name, region)))}" for region in part.regions]
+            title = "\n".join([title, *means])
+        else:
+            cells.append(why_missing(results, env, name))
+        panel.set_title(title)
+    values = [cell[2] for cell in cells if not isinstance(cell, str)]
+    draw_panels(figure, panels, part.space, cells, colour_scale(np.concatenate(values or [np.zeros(1)])))
+    outer(panels, len(names))
+    add_title(figure, f"{env}: mean return over the seeds (± s.e.m.)")
+    add_note(figure, gaps(results, env, "returns", names))
+    return figure
+
+
+@with_looks
+def differences(results: Results, env: str) -> Figure | None:
+    """Draw where the first of each pair is better (green) or worse (purple); None without results to compare.
+
+    A panel per pair shows the difference of the means over the seeds, all on one scale.
+    """
+    part, shown = results.envs[env], results.names
+    planned = [pair for pair in results.pairs if all(results.members(env, name) for name in pair)]
+    pairs = planned[:MOST_PAIRS]
+    if not any(part.returns.get(a) and part.returns.get(b) for a, b in pairs):
+        return None
+    figure, panels = map_panels(len(pairs), 4)
+    letters = int(14.5 * (figure.get_figwidth() - 1.0) / panels.shape[1])  # so many per inch
+    cells: list[Cells | str] = []
+    for panel, (a, b) in zip(panels.flat, pairs, strict=False):
+        title = f"{shown[a]} − {shown[b]}"
+        if len(title) > letters:
+            title = "\n".join(textwrap.fill(text, letters) for text in (f"{shown[a]} −", shown[b]))
+        title += f"\n{seeds(results, env, a)} and {seeds(results, env, b)[4:]}"
+        missing = [name for name in (a, b) if not part.returns.get(name)]
+        if missing:
+            cells.append("\n".join(f"{shown[name]}:\n{why_missing(results, env, name)}" for name in missing))
+        else:
+            cells.append((part.contexts, part.ind, part.matrix(a).mean(axis=0) - part.matrix(b).mean(axis=0)))
+            shares = (
+                f"{region.upper()} {share_of_cells(part.matrix(a, region), part.matrix(b, region)):.0%}"
+                for region in part.regions
+            )
+            title += f"\n{', '.join(shares)}"
+        panel.set_title(title)
+    values = np.concatenate([cell[2] for cell in cells if not isinstance(cell, str)])
+    image = draw_panels(figure, panels, part.space, cells, difference_scale(values, "difference in return"))
+    outer(panels, len(pairs))
+    where = "green" if image is not None else "above zero"
+    firsts = {shown[a] for a, _ in pairs}
+    better = firsts.pop() if len(firsts) == 1 else "the first of the two"
+    add_title(figure, f"{env}: {where} where {better} is better, and the share of such cells")
+    more = [f"{len(planned)} pairs, of which {MOST_PAIRS} are shown."] if len(planned) > MOST_PAIRS else []
+    add_note(figure, [*gaps(results, env, "returns", dict.fromkeys(name for pair in pairs for name in pair)), *more])
+    return figure
+
+
+# Summary
+
+
+@with_looks
+def summary_figure(results: Results) -> Figure:
+    """Draw OOD (full) and IND (open) return of every label with s.e.m., and the paper's values where there are some."""
+    from matplotlib.lines import Line2D
+
+    reference = {"title": "", "ood": {}} | (results.manifest["reference"] or {})
+    names = results.labels
+    figure, panels = env_panels(results, 0.34 * len(names) + 0.5)
+    for panel, env in zip(panels.flat, results.envs, strict=False):
+        for place, name in enumerate(names):
+            draw_row(panel, results, env, name, place, reference["ood"].get(env, {}).get(name))
+            panel.axhline(place + 0.5, color="0.85", lw=0.6, zorder=0)
+        panel.set_ylim(len(names) - 0.5, -0.5)
+        first = panel.get_subplotspec().colspan.start == 0
+        panel.set_yticks(range(len(names)), [results.names[name] if first else "" for name in names], fontsize=8)
+        for text, name in zip(panel.get_yticklabels(), names, strict=True):
+            text.set_fontweight("bold" if name in results.ours else "normal")
+        panel.tick_params(axis="y", length=0)
+        panel.spines["left"].set_visible(False)
+        panel.xaxis.set_major_formatter(grouped)
+        panel.locator_params(axis="x", nbins=4)
+        panel.set(title=env, xlabel="return")
+    mark = partial(Line2D, [], [], ls="")
+    marks = [mark(color=GREY, marker="o", label="OOD return"),
+             mark(color=GREY, marker="o", mfc="white", label="IND return")]  # fmt: skip
+    if reference["ood"]:
+        updates = thousands(reference["updates"])
+        marks.append(
+            mark(color=PAPER, marker="D", ms=3.5, label=f"OOD return, {reference['title']}, {updates} updates")
+        )
+    budget = thousands(results.manifest["updates"])
+    means = means_over(results, results.envs, "returns", names, shown="small dots")
+    add_title(figure, f"{results.manifest['title']}: {budget} updates, {means}")
+    add_note(figure, [line for env in results.envs for line in gaps(results, env, "returns", names)], marks)
+    return figure
+
+
+def draw_row(panel: Axes, results: Results, env: str, name: str, place: int, paper: Sequence[float] | None) -> None:
+    """Draw one label's returns at its place: IND above OOD, the paper's OOD return below."""
+    part, look = results.envs[env], style(name, results.labels)
+    if paper is not None:
+        panel.errorbar(paper[0], place + 0.28, xerr=paper[1], color=PAPER, marker="D", ms=3.5, lw=1.0, zorder=1)
+    if not part.returns.get(name):
+        if results.members(env, name):
+            middle: dict[str, Any] = {"ha": "center", "va": "center", "transform": panel.get_yaxis_transform()}
+            panel.text(0.5, place, "no results", color=ALARM, fontsize=7, **middle)
+        return
+    for region, height, face in (("ind", place - 0.2, "white"), ("ood", place + 0.04, look.colour)):
+        if region in part.regions:
+            own = runs(part, name, region)
+            mean, sem = mean_sem(own)
+            panel.plot(own, [height] * len(own), ls="", marker=".", ms=3, color=look.colour, alpha=0.4)
+            looks: dict[str, Any] = {"color": look.colour, "mfc": face, "marker": look.marker, "ms": 5.5, "lw": 1.2}
+            panel.errorbar(mean, height, xerr=None if np.isnan(sem) else sem, zorder=3, **looks)
+
+
+# All of them
+
+
+def write_all(results: Results, folder: Path, progress: ProgressCall | None = None) -> dict[str, Path]:
+    """Write every figure that the results allow; give their stems by name; remove old ones of the others."""
+    raced = races(results)
+    returned = [env for env in results.envs if env not in raced]  # a race is judged by its laps, not by its return
+    draw: dict[str, Callable[[], Figure | None]] = {
+        "summary": partial(summary_figure, results) if returned else nothing,
+        **race_figures(results),
+        "curves": partial(learning_curves, results),
+        "history-length": partial(history_length, results),
+    }
+    for env, part in results.envs.items():
+        mapped = env in returned or part.space.size <= 2
+        draw[f"heatmaps-{env}"] = partial(heatmaps, results, env) if mapped else nothing
+        draw[f"difference-{env}"] = partial(differences, results, env) if mapped else nothing
+        draw[f"adaptation-{env}"] = partial(adaptation, results, env)
+        draw[f"latents-{env}"] = partial(latent_map, results, env)
+    stems = {}
+    for done, (name, make) in enumerate(draw.items()):
+        if progress:
+            progress(done, len(draw))
+        figure = make()
+        if figure is not None:
+            save(figure, folder / name)
+            stems[name] = folder / name
+        else:
+            for kind in ("png", "svg"):
+                (folder / f"{name}.{kind}").unlink(missing_ok=True)
+    return stems
+
+
+# Parts
+
+
+def nothing() -> None:
+    """Draw no figure."""

@@ -1,0 +1,270 @@
+"""The run directory: its layout, its lock, its manifest and its metrics.
+
+runs/<env>/<method>/seed<k>-<utc>/
+  config.yaml  manifest.json  metrics.jsonl  tensorboard/  replay/  checkpoints/<updates>/  evaluations/
+"""
+
+from __future__ import annotations
+
+from sparc.files import replace, held
+
+import dataclasses
+import fcntl
+import json
+import os
+import platform
+import sys
+import time
+import uuid
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sparc.runs import checkpoint, select
+from sparc.config import Config, make_config, read_config
+from sparc.envs.registry import make_vector_env
+from sparc.errors import RunFailure, UserError
+from sparc.machine import processor, usable_cores
+from sparc.methods import check_method
+
+EXPERT_PHASE = "expert"  # the first of rma's two
+LOCK_ATTEMPTS, LOCK_SECONDS = 10, 0.3
+PACKAGES = ("sparc-rl", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")
+
+
+class Run:
+    """One run directory, opened for reading, or with `lock()` for training."""
+
+    def __init__(self, path: Path, config: Config):
+        self.path, self.config = path, config
+        self.checkpoints, self.replay = path / "checkpoints", path / "replay"
+        self.evaluations, self.metrics = path / "evaluations", path / "metrics.jsonl"
+        self.training, self.evaluating = path / ".lock", path / ".evaluating"  # locks
+        self._board: Any = None
+        self._lock: int | None = None
+
+    @classmethod
+    def create(cls, config: Config, path: Path | None = None) -> Run:
+        """Make a new run directory; an existing one is never overwritten, a wrong name or option leaves none behind."""
+        check_method(config.method)
+        make_vector_env(config.env, 1, **config.env_options).close()
+        paths = [path] if path is not None else default_paths(config)
+        for path in paths:
+            run = cls(path, config)
+            folders = (run.checkpoints, run.replay, run.evaluations)
+            mine = path / f".config.yaml.{uuid.uuid4().hex}"
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+                # what a process killed in here leaves behind is no run yet
+                names = {file.name for file in path.iterdir() if not file.name.startswith(".config.yaml.")}
+                if names - {folder.name for folder in folders}:
+                    raise FileExistsError
+                for folder in folders:
+                    folder.mkdir(exist_ok=True)
+                mine.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False))
+                try:
+                    os.link(mine, path / "config.yaml")  # this makes it a run; it fails where another was first
+                finally:
+                    mine.unlink()
+                return run
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise UserError(f"Cannot create the run directory {path}: {error.strerror}.") from error
+        raise UserError(f"{path} exists: go on with `sparc resume {path}`, or choose another --run-dir.")
+
+    @classmethod
+    def open(cls, path: Path | str) -> Run:
+        """Open an existing run directory."""
+        path = Path(path)
+        if not (path / "config.yaml").is_file():
+            raise UserError(f"{path} is not a run directory: it has no config.yaml.{_runs_below(path)}")
+        return cls(path, make_config(read_config(path / "config.yaml")))
+
+    def write_config(self, config: Config) -> None:
+        """Write the resolved config, all or nothing."""
+        self.config = config
+        replace(self.path / "config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
+
+    def reload(self) -> None:
+        """Read the config again: another process may have extended the run before this one got the lock."""
+        self.config = Run.open(self.path).config
+
+    def extend(self, updates: int) -> None:
+        """Set a higher number of updates to go on to."""
+        if updates < self.config.updates:
+            raise UserError(
+                f"--updates {updates} is less than the run's own {self.config.updates}: a run can only be extended."
+            )
+        if updates > self.config.updates and self.config.final_rate != 1.0:
+            raise UserError(
+                f"The learning rates of {self.path} fall until update {self.config.updates} (final_rate "
+                f"{self.config.final_rate:g}), it cannot be extended: train a longer run anew."
+            )
+        self.write_config(dataclasses.replace(self.config, updates=updates))
+
+    def lock(self, file: Path | None = None) -> None:
+        """Take the run for this process, to train it or, with `evaluating`, to evaluate it; however the process ends,
+        the lock goes with it.
+        """
+        descriptor = os.open(file or self.training, os.O_RDWR | os.O_CREAT, 0o644)
+        for attempt in range(LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:  # someone may only be looking, see is_locked
+                if attempt + 1 < LOCK_ATTEMPTS:
+                    time.sleep(LOCK_SECONDS / LOCK_ATTEMPTS)
+                    continue
+                owner = os.read(descriptor, 20).decode() or "unknown"
+                os.close(descriptor)
+                raise UserError(
+                    f"{self.path} is in use by process {owner}: stop it first, wait for it, or choose another run."
+                ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        self._lock = descriptor
+
+    def is_locked(self) -> bool:
+        """Say whether a process is training or evaluating the run just now."""
+        return any(held(file) for file in (self.training, self.evaluating))
+
+    def begin(self, updates: int) -> None:
+        """Note who goes on from where; drop the metrics of updates that a killed process did but did not save."""
+        from tensorboardX import SummaryWriter
+
+        kept = [line for line in self.records() if line["updates"] <= updates]
+        replace(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
+        manifest = self.manifest()
+        entry = session(updates)
+        same = ("versions", "machine")  # XLA divides its work by the cores, which shows in the last bits
+        if manifest["sessions"] and any(manifest["sessions"][-1][key] != entry[key] for key in same):
+            other = "library versions, machine or number of usable cores"
+            print(f"note: other {other} than before; the run goes on, but not bit for bit.", file=sys.stderr)
+        manifest["sessions"].append(entry)
+        replace(self.path / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+        self._board = SummaryWriter(str(self.path / "tensorboard"), purge_step=updates + 1)
+
+    def manifest(self) -> dict[str, Any]:
+        """Read the manifest: method, environment, seed and one entry per process that trained."""
+        try:
+            manifest: dict[str, Any] = json.loads((self.path / "manifest.json").read_text())
+            return manifest
+        except (OSError, ValueError):
+            return {"method": self.config.method, "env": self.config.env, "seed": self.config.seed, "sessions": []}
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Append a line to metrics.jsonl and its numbers to TensorBoard; `kind` is train or evaluation."""
+        try:
+            with self.metrics.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+            for name, value in record.items():
+                if isinstance(value, float):
+                    self._board.add_scalar(f"{record['kind']}/{name}", value, record["updates"])
+        except OSError as error:
+            raise RunFailure(
+                f"Cannot write {self.metrics}: {error.strerror}. Make room, then `sparc resume {self.path}`."
+            ) from error
+
+    def records(self, newest: int | None = None) -> list[dict[str, Any]]:
+        """Read metrics.jsonl, or the lines within its newest bytes, without a last line that a kill cut short."""
+        if not self.metrics.exists():
+            return []
+        with self.metrics.open("rb") as file:
+            if newest is not None and (skipped := self.metrics.stat().st_size - newest) > 0:
+                file.seek(skipped)
+                file.readline()
+            lines = file.read().decode().splitlines()
+        records = []
+        for line in lines:
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                break
+        return records
+
+    def evaluation(self, updates: int) -> dict[str, Any] | None:
+        """Find what the evaluation after so many updates of training gave."""
+        found = (line for line in self.records() if line["kind"] == "evaluation" and line["updates"] == updates)
+        return next(found, None)
+
+    def updates(self) -> int:
+        """Say how far the run is: its newest checkpoint."""
+        return max(checkpoint.numbers(self.checkpoints), default=0)
+
+    def best(self) -> int | None:
+        """Find the best checkpoint of the run's current phase by what its newest sound one knows; None without any."""
+        there = checkpoint.numbers(self.checkpoints)
+        for number in reversed(there):
+            try:
+                meta = checkpoint.load_meta(self.checkpoints / str(number))
+            except RunFailure:
+                continue  # whoever loads that one is told
+            choice = {updates: value for updates, value in checkpoint.load_choice(meta).items() if updates in there}
+            return select.best(choice, *phase_span(self.config, meta["phase"]))
+        return None
+
+    def choose(self, which: str | int) -> int:
+        """Find the checkpoint meant by best, last or a number of updates."""
+        there = checkpoint.numbers(self.checkpoints)
+        if not there:
+            raise UserError(f"{self.path} has no checkpoint yet: train it first, `sparc resume {self.path}`.")
+        if str(which).isdecimal():
+            if int(which) not in there:
+                raise UserError(f"{self.path} has no checkpoint {which}: it has {', '.join(map(str, there))}.")
+            return int(which)
+        if which not in ("best", "last"):
+            raise UserError(f"The checkpoint must be best, last or a number of updates, not '{which}'.")
+        found = self.best() if which == "best" else None
+        return there[-1] if found is None else found
+
+    def close(self) -> None:
+        """Close the writers and give the run free."""
+        if self._board is not None:
+            self._board.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def phase_span(config: Config, phase: str) -> tuple[int, int]:
+    """Return the updates between which a phase lies; all methods but rma have one, and no updates of an expert."""
+    return (0, config.expert_updates) if phase == EXPERT_PHASE else (config.expert_updates, config.updates)
+
+
+def default_paths(config: Config) -> list[Path]:
+    """Name the run after its time, with a number behind it where several begin in one second."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    path = Path("runs") / config.env.split(":")[-1] / config.method / f"seed{config.seed}-{stamp}"
+    return [path, *(path.with_name(f"{path.name}-{number}") for number in range(2, 100))]
+
+
+
+
+
+
+def session(updates: int) -> dict[str, Any]:
+    """Describe this process and machine."""
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "from_updates": updates,
+        "command": sys.argv,
+        "machine": {"system": platform.platform(), "processor": processor(), "cores": usable_cores()},
+        "versions": versions,
+    }
+
+
+def _runs_below(path: Path) -> str:
+    """Offer the newest run below a folder that is no run itself."""
+    levels = ("*/config.yaml", "*/*/config.yaml", "*/*/*/config.yaml")
+    below = sorted((file for level in levels for file in path.glob(level)), key=lambda file: file.stat().st_mtime)
+    return f" Did you mean {below[-1].parent}?" if below else ""

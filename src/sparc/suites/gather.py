@@ -1,0 +1,173 @@
+"""From the run directories of a suite to its tables; what is not there becomes a marked gap."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparc.acting.evaluate import Evaluation
+from sparc.envs.contextual import ProgressCall
+from sparc.envs.measures import JUDGED
+from sparc.envs.registry import get_env
+from sparc.errors import SparcError, UserError
+from sparc.runs.run import Run
+from sparc.suites.status import Standing, finished, survey
+from sparc.suites.suite import Member, Suite
+from sparc.suites.tables import EXPLAINED, VARIANTS, Curve, EnvResults, Results, by_label, label
+
+SAME_LAP = 1e-3  # s: the resolution of a lap time
+OTHER_CONTEXTS = "It was tested in other contexts than the suite's: delete its evaluations and run the suite."
+
+
+def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> Results:
+    """Read everything that the suite's members have produced."""
+    envs, entries = dict[str, EnvResults](), list[dict[str, Any]]()
+    members = suite.members()
+    for done, member in enumerate(members):
+        if progress:
+            progress(done, len(members))
+        space = get_env(member.config.env).context_space.as_tested()
+        contexts = space.grid(suite.grid)
+        if short(member) not in envs:
+            ind = space.is_train(contexts)
+            elsewhere = {name: EnvResults(space, contexts, ind) for name in suite.physics}
+            envs[short(member)] = EnvResults(space, contexts, ind, physics=elsewhere)
+        part = envs[short(member)]
+        entry = describe(member, survey(suite, member, folder), folder)
+        if entry["state"] == "done":
+            try:
+                run = Run.open(folder / member.path)
+                entry |= add(part, suite, member, run) | about(run)
+            except SparcError as error:
+                entry |= {"state": "failed", "note": anywhere(str(error), member, folder)}
+        entries.append(entry)
+    manifest = {
+        "suite": suite.name,
+        "title": suite.title or suite.name,
+        "about": suite.about,
+        "updates": suite.updates,
+        "grid": suite.grid,
+        "episodes": suite.episodes,
+        "physics": suite.physics,
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "contexts": {env: part.space.to_dict() for env, part in envs.items()},
+        "labels": {env: part.named for env, part in envs.items() if by_label(part.space, part.named)},
+        "reference": suite.reference,
+        "commands": suite.commands(),
+        "members": entries,
+    }
+    return Results(manifest, envs)
+
+
+def short(member: Member) -> str:
+    """Name an environment without the module that it is registered in."""
+    return member.config.env.split(":")[-1]
+
+
+def anywhere(note: str, member: Member, folder: Path) -> str:
+    """Name files from the suite's folder on: where that lies is the machine's business."""
+    return note.replace(str(folder / member.path), member.path.as_posix()).replace(str(folder), "the suite's folder")
+
+
+def describe(member: Member, standing: Standing, folder: Path) -> dict[str, Any]:
+    """Say what a member is and where it stands."""
+    state, note = standing.state, anywhere(standing.note, member, folder)
+    if state in ("waiting", "in use"):
+        state_shown = "partial" if standing.updates else "missing"
+        progress = f"{standing.updates:,} of {member.config.updates:,} updates" if standing.updates else "not started"
+        note = f"{progress}{f'; {note}' if note else ''}"
+    else:
+        state_shown = state
+    return {
+        "env": short(member),
+        "method": member.config.method,
+        "variation": member.variation,
+        "seed": member.config.seed,
+        "state": state_shown,
+        "note": note,
+        "run": member.path.as_posix(),
+        "updates": standing.updates,
+        "checkpoint": None,
+        "train_seconds": None,
+        "config": member.config.to_dict(),
+        "versions": {},
+        "machine": {},
+    }
+
+
+def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, Any]:
+    """Put a run's results in their places and name the checkpoint that they are of."""
+    number, evaluation, trace, latents, elsewhere = finished(suite, run)
+    for place, tested in ((part, evaluation), *((part.physics[name], tested) for name, tested in elsewhere.items())):
+        if not np.array_equal(tested.cells()[0], part.contexts):
+            raise UserError(OTHER_CONTEXTS)
+        check_references(place, tested, member)
+    if latents and len(latents.psi) != len(part.contexts):
+        raise UserError(OTHER_CONTEXTS)
+    scores = [record for record in run.records() if record["kind"] == "evaluation"]
+    updates, means = (np.array([record[key] for record in scores], float) for key in ("updates", "mean_return"))
+    phase = np.array([record["phase"] for record in scores], str)
+    wanted = (*JUDGED, *EXPLAINED, *(f"{variant}_{name}" for variant in VARIANTS for name in JUDGED))
+    measures = {name: np.array([record.get(name, np.nan) for record in scores], float)
+                for name in wanted if any(name in record for record in scores)}  # fmt: skip
+    name, seed = label(member.config.method, member.variation), member.config.seed
+    add_cells(part, name, seed, evaluation)
+    for physics, tested in elsewhere.items():
+        add_cells(part.physics[physics], name, seed, tested)
+    part.curves.setdefault(name, {})[seed] = Curve(updates, means, phase, measures)
+    if len(trace.step):  # none where the context cannot be switched
+        part.traces.setdefault(name, {})[seed] = trace
+    if latents is not None:
+        part.latents.setdefault(name, {})[seed] = latents
+    return {"checkpoint": number}
+
+
+def check_references(part: EnvResults, evaluation: Evaluation, member: Member) -> None:
+    """Refuse laps that were compared with other laps of the built-in AI than those of the runs before."""
+    if "reference" not in evaluation.measures:
+        return
+    own = evaluation.cells(evaluation.measures["reference"])[2]
+    for name, seeds in part.measures.items():
+        for seed, measures in seeds.items():
+            if not np.allclose(own, measures.get("reference", own), rtol=0.0, atol=SAME_LAP):
+                own_path = member.path.as_posix()
+                raise UserError(
+                    f"{own_path} was compared with other laps of the built-in AI than {name}, seed {seed}: "
+                    "delete its evaluations, or those of the other if they are the older ones, and run the suite."
+                )
+
+
+def add_cells(part: EnvResults, key: str, seed: int, evaluation: Evaluation) -> None:
+    """Put an evaluation's returns and measures in their places, and what its contexts are called."""
+    measures = {measure: evaluation.cells(values)[2] for measure, values in evaluation.measures.items()}
+    part.returns.setdefault(key, {})[seed] = evaluation.cells()[2]
+    part.measures.setdefault(key, {})[seed] = measures
+    part.named[:] = [name for name, episode in zip(evaluation.labels, evaluation.episode, strict=False) if not episode]
+
+
+def about(run: Run) -> dict[str, Any]:
+    """Say how long a run took and with what it was made; without paths, which are of the machine."""
+    sessions = run.manifest()["sessions"]
+    return {"train_seconds": train_seconds(run)} | {
+        kind: {
+            name: ", ".join(dict.fromkeys(str(session[kind].get(name, "?")) for session in sessions))
+            for name in (sessions[-1][kind] if sessions else {})
+        }
+        for kind in ("versions", "machine")
+    }
+
+
+def train_seconds(run: Run) -> float | None:
+    """Add up what the processes that trained the run took, without their start-up."""
+    starts = [session["from_updates"] for session in run.manifest()["sessions"]]
+    records = [record for record in run.records() if record["kind"] == "train" and record["updates_per_s"]]
+    seconds = 0.0
+    for begin, end in pairwise([*starts, np.inf]):
+        mine = [record for record in records if begin < record["updates"] <= end]
+        if mine:
+            seconds += (mine[-1]["updates"] - begin) / mine[-1]["updates_per_s"]
+    return round(seconds, 1) if seconds else None

@@ -1,0 +1,243 @@
+"""Run the members of a suite: as many at a time as there are cores, one thread each, longest first.
+
+A member is created here and then worked on by ordinary commands in processes of their own: `sparc resume`, then
+`sparc evaluate`. All that is known of it is in its directory, so the runner can be stopped or killed at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from sparc.errors import SparcError
+from sparc.machine import PARENT, Stop, usable_cores
+from sparc.runs.run import Run
+from sparc.suites.plan import cost, longest_first
+from sparc.suites.status import STATES, Standing, State, complaint, finished, log_of, newest, next_test, survey
+from sparc.suites.suite import Member, Suite
+from sparc.text import duration, outcome
+
+POLL_SECONDS = 0.5
+# One thread each: more gain nothing at these sizes, and the results then do not depend on the number of cores.
+ONE_THREAD = {"NPROC": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OPENBLAS_NUM_THREADS": "1"}
+SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # or the first member would take all of its memory
+
+
+class Runner:
+    """The members that wait, and the processes of those that run."""
+
+    def __init__(self, suite: Suite, folder: Path, jobs: int | None = None):
+        self.suite, self.folder, self.jobs = suite, folder, jobs or usable_cores()
+        self.members = suite.members()
+        self.standings = {member: survey(suite, member, folder) for member in longest_first(self.members)}
+        self.processes: dict[Member, subprocess.Popen[bytes]] = {}
+        self.begun: dict[Member, tuple[float, int]] = {}  # when its process began, and from how many updates
+        self.tests: dict[Member, list[str]] = {}  # which test its process makes, where it evaluates
+        self.besides: dict[State, list[float]] = {}  # seconds that finished stages took besides their updates
+        self.console = Console(stderr=True)
+
+    def run(self) -> bool:
+        """Work until every member is done or failed, or until told to stop; say whether all are done."""
+        for member, standing in self.standings.items():
+            if standing.state in ("failed", "other config"):
+                self.tell(member, f"{standing.state}: {standing.note}")
+        live = Live(console=self.console, refresh_per_second=2, transient=True)
+        with Stop() as stop, live if self.console.is_terminal else nullcontext():
+            try:
+                while not stop.asked and self.step():
+                    if self.console.is_terminal:
+                        live.update(self.picture())
+                    time.sleep(POLL_SECONDS)
+            finally:
+                self.end()
+        return all(standing.state == "done" for standing in self.standings.values())
+
+    def step(self) -> bool:
+        """Look after the processes, start new ones; False when there is nothing left to wait for."""
+        for member in self.standings:
+            self.attempt(self.look_after, member)
+        waiting = [member for member, standing in self.standings.items() if standing.state == "waiting"]
+        # what is trained is tested before anything else is trained: results come early
+        for member in sorted(waiting, key=lambda member: self.standings[member].updates < member.config.updates):
+            if len(self.processes) < self.jobs:
+                self.attempt(self.start, member)
+        return any(
+            standing.state in ("waiting", "training", "evaluating", "in use") for standing in self.standings.values()
+        )
+
+    def attempt(self, what: Callable[[Member], None], member: Member) -> None:
+        """Do something with a member, whose failure must not stop the others."""
+        try:
+            what(member)
+        except (SparcError, OSError) as error:
+            self.fail(member, str(error))
+
+    def look_after(self, member: Member) -> None:
+        """Read how far a member is, or take note of its end."""
+        process, state = self.processes.get(member), self.standings[member].state
+        if process is not None and process.poll() is None:
+            self.standings[member] = Standing(state, *newest(Run.open(self.folder / member.path)))
+        elif process is not None:
+            del self.processes[member]
+            self.conclude(member, process.returncode)
+        elif state == "in use":
+            self.standings[member] = survey(self.suite, member, self.folder)
+
+    def fail(self, member: Member, note: str) -> None:
+        """Give a member up and say why."""
+        if member in self.processes:
+            self.processes.pop(member).kill()
+        self.standings[member] = Standing("failed", self.standings[member].updates, note=note)
+        self.tell(member, f"failed: {note}")
+
+    def start(self, member: Member) -> None:
+        """Start the process that brings a member one stage further."""
+        path = self.folder / member.path
+        if not (path / "config.yaml").exists():
+            Run.create(member.config, path)
+        run = Run.open(path)
+        state: State = "training" if run.updates() < member.config.updates else "evaluating"
+        if state == "training":
+            command = ["resume", str(path), "--updates", str(member.config.updates)]
+        else:
+            self.tests[member] = next_test(self.suite, run)
+            options = {"--grid": self.suite.grid, "--episodes": self.suite.episodes}
+            command = ["evaluate", str(path), *(str(word) for pair in options.items() for word in pair)]
+            command += self.tests[member]
+        flags = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD['XLA_FLAGS']}".strip()}
+        own = {**SHARED_GPU, **os.environ, **ONE_THREAD, **flags, PARENT: str(os.getpid())}
+        self.begun[member] = time.monotonic(), run.updates()
+        with log_of(path).open("ab") as log:
+            self.processes[member] = subprocess.Popen(
+                [sys.executable, "-m", "sparc", *command], stdout=log, stderr=log, env=own, start_new_session=True
+            )
+        self.standings[member] = Standing(state, *newest(run))
+        self.tell(member, f"{state} from {run.updates():,} updates" if state == "training" else state)
+
+    def conclude(self, member: Member, code: int) -> None:
+        """Take note of how a member's process ended."""
+        path = self.folder / member.path
+        if code < 0:
+            with log_of(path).open("a") as log:
+                log.write(
+                    f"sparc: killed by {signal.Signals(-code).name}{' (out of memory?)' if code == -9 else ''}.\n"
+                )
+        before, standing = self.standings[member].state, survey(self.suite, member, self.folder)
+        self.standings[member] = standing
+        if code == 0 and member in self.begun:
+            self.measure(before, standing, *self.begun[member])
+        if standing.state == "done":  # whatever the process said: another one may have been quicker
+            summary = finished(self.suite, Run.open(path)).evaluation.summary()
+            self.tell(member, "done: " + ", ".join(f"{r.upper()} {outcome(part)}" for r, part in summary.items()))
+        elif standing.state == "waiting" and (code or (before == "evaluating" and not self.advanced(member))):
+            self.fail(member, complaint(path) or standing.note or f"exit code {code}")
+        elif standing.state in ("failed", "other config"):
+            self.tell(member, f"{standing.state}: {standing.note}")
+
+    def advanced(self, member: Member) -> bool:
+        """Say whether the test that a member's last process had to make is there, so that the next one can begin."""
+        return next_test(self.suite, Run.open(self.folder / member.path)) != self.tests.get(member)
+
+    def measure(self, stage: State, standing: Standing, began: float, updates: int) -> None:
+        """Note what a stage took besides its updates: training its start-up, evaluation all of it."""
+        trained = (standing.updates - updates) / standing.speed if standing.speed else 0.0
+        self.besides.setdefault(stage, []).append(max(time.monotonic() - began - trained, 0.0))
+
+    def end(self) -> None:
+        """Let running members save what they have, and wait for them."""
+        try:
+            for process in self.processes.values():
+                process.terminate()
+            for member, process in self.processes.items():
+                process.wait()
+                self.standings[member] = survey(self.suite, member, self.folder)
+        except KeyboardInterrupt:
+            for process in self.processes.values():
+                process.kill()
+            raise
+
+    def tell(self, member: Member, what: str) -> None:
+        """Print a line that stays."""
+        self.console.print(f"{member.path}: {what}", markup=False, highlight=False, soft_wrap=True)
+
+    def picture(self) -> Group:
+        """Show what runs, what failed and what comes next, as much as fits."""
+        room = max(self.console.height - 6, 3)
+        return Group(self.conclusion(), standing_table(self.rows()[:room]))  # the end is cut where it does not fit
+
+    def rows(self) -> list[tuple[Member, Standing]]:
+        """Give the members, what runs first, what is done last."""
+        return sorted(self.standings.items(), key=lambda item: STATES.index(item[1].state))
+
+    def conclusion(self) -> str:
+        """Say how many members are where, and how long the whole will take."""
+        counts = Counter(standing.state for standing in self.standings.values())
+        parts = [f"{counts[state]} {state}" for state in reversed(STATES) if counts[state]]
+        besides = {stage: sum(seconds) / len(seconds) for stage, seconds in self.besides.items()}
+        left = remaining_seconds(self.standings.items(), self.jobs, besides)
+        return " · ".join([*parts, *([f"about {duration(left)} left"] if left else [])])
+
+    def print_all(self) -> None:
+        """Print where every member is, in the suite's order."""
+        Console().print(standing_table((member, self.standings[member]) for member in self.members))
+        print(self.conclusion())
+
+
+def standing_table(rows: Iterable[tuple[Member, Standing]]) -> Group:
+    """Lay out members and where they are, narrow enough for 80 columns; below them what is wrong with some."""
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("member", overflow="fold")  # on a second line where a race's score leaves too little room
+    for column in ("progress", "updates", "per s", "score"):
+        table.add_column(column, justify="left" if column == "progress" else "right", no_wrap=True)
+    notes = []
+    for member, standing in rows:
+        bar = ProgressBar(member.config.updates, standing.updates, width=10)
+        running = standing.state == "training"
+        table.add_row(
+            str(member.path),
+            bar if running else standing.state,
+            f"{standing.updates:,}",
+            f"{standing.speed:.0f}" if running and standing.speed else "",
+            standing.score,
+        )
+        if standing.note:
+            notes.append(Text(f"{member.path}: {standing.note}", style="red"))
+    return Group(table, *notes)
+
+
+def remaining_seconds(
+    standings: Iterable[tuple[Member, Standing]], jobs: int, besides: Mapping[State, float] | None = None
+) -> float | None:
+    """Estimate how long the rest takes, from the speed of the members that have one; None if none has.
+
+    `besides` are the seconds of a start-up ("training") and of an evaluation, as far as they were measured.
+    """
+    start_up, evaluation = ((besides or {}).get(stage, 0.0) for stage in ("training", "evaluating"))
+    rates, left = list[float](), list[tuple[float, float]]()
+    for member, standing in standings:
+        config = member.config
+        whole = cost(config)
+        if standing.speed:
+            rates.append(config.updates / standing.speed / whole)  # seconds per unit of cost
+        if standing.state in ("waiting", "training", "in use", "evaluating"):
+            rest = 1 - min(standing.updates / config.updates, 1)
+            begins = start_up if standing.state == "waiting" and rest else 0.0
+            left.append((whole * rest, begins + evaluation))
+    if not rates:
+        return None
+    rate = sum(rates) / len(rates)
+    seconds = [rate * rest + fixed for rest, fixed in left]
+    return max(sum(seconds) / jobs, max(seconds, default=0.0))

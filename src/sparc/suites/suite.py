@@ -1,0 +1,250 @@
+"""Suites: methods × environments × seeds × variations as a short YAML file; each member is an ordinary run directory.
+
+runs/<suite>/suite.yaml                             the plan: what was asked for so far
+runs/<suite>/<env>/<method>[-<variation>]/seed<k>   the members; those of a suite that tests another's are in its folder
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sparc.config import FIELDS as CONFIG_FIELDS
+from sparc.config import Config, make_config, read_config
+from sparc.config import checked as checked_value
+from sparc.envs.registry import get_env
+from sparc.errors import UserError, nearest
+from sparc.files import replace
+from sparc.methods import check_method
+from sparc.suites.tables import env_of
+
+PROVIDED = Path(__file__).parent / "library"
+PLAN = "suite.yaml"
+SECOND_PHASE = 1 / 3  # of its reinforcement learning RMA gets on top, for its adapter
+BY_MEMBER = ("method", "env", "seed", "updates", "expert_updates")  # config fields that the suite itself sets
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One run of a suite."""
+
+    config: Config
+    variation: str
+    runs: str = ""  # the suite that it is shared with
+    plain: bool = False  # the shared suite's own run, which the variation does not differ from
+
+    @property
+    def path(self) -> Path:
+        """Where it lies, from the suite's folder."""
+        config = self.config
+        name = f"{config.method}-{self.variation}" if self.variation and not self.plain else config.method
+        home = Path("..", self.runs) if self.runs else Path()
+        return home / config.env.split(":")[-1] / name / f"seed{config.seed}"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What is to be run. `updates` are updates of reinforcement learning, the same for every method."""
+
+    name: str
+    methods: list[str]
+    envs: list[str]
+    seeds: list[int]
+    updates: int
+    title: str = ""
+    about: str = ""
+    preset: str = "mujoco"
+    config: dict[str, Any] = field(default_factory=dict)  # fields of all members
+    variations: dict[str, dict[str, Any]] = field(default_factory=dict)  # name → fields
+    grid: int = 21
+    episodes: int = 1
+    physics: list[str] = field(default_factory=list)  # races: tested in these as well, besides that of training
+    runs: str = ""  # a suite whose runs, in the folder beside this one's, are this one's too
+    reference: dict[str, Any] | None = None  # published values, see check_reference
+
+    def members(self) -> list[Member]:
+        """Give all members, environment by environment."""
+        variations = self.variations or {"": {}}
+        return [
+            self.member(env, method, variation, fields, seed)
+            for env in self.envs
+            for method in self.methods
+            for variation, fields in variations.items()
+            for seed in self.seeds
+        ]
+
+    def member(self, env: str, method: str, variation: str, fields: Mapping[str, Any], seed: int) -> Member:
+        """Resolve a member's config; where runs are shared, find out whether the variation is one."""
+        config = self.resolve(env, method, fields, seed)
+        plain = bool(self.runs and variation) and config == self.resolve(env, method, {}, seed)
+        return Member(config, variation, self.runs, plain)
+
+    def resolve(self, env: str, method: str, fields: Mapping[str, Any], seed: int) -> Config:
+        """Give the config of a run with these fields of its own."""
+        values = {**self.config, **fields, "method": method, "env": env, "seed": seed, "updates": self.updates}
+        if method == "rma":  # as much reinforcement learning as the others get
+            chunk = make_config(values | {"method": "sparc"}, self.preset).chunk
+            second = max(round(self.updates * SECOND_PHASE / chunk), 1) * chunk
+            values |= {"expert_updates": self.updates, "updates": self.updates + second}
+        return make_config(values, self.preset)
+
+    def scaled(self, **values: Any) -> Suite:
+        """Replace the fields that are given."""
+        return checked(dataclasses.replace(self, **{name: v for name, v in values.items() if v is not None}))
+
+    def joined(self, plan: Suite, order: Suite) -> Suite:
+        """Add this suite's members to a plan's; methods, environments and seeds stay in the order of a third."""
+        lists: dict[str, Any] = {}
+        for name in LISTS:
+            whole = getattr(order, name)
+            both = dict.fromkeys([*getattr(plan, name), *getattr(self, name)])
+            lists[name] = sorted(both, key=lambda value: whole.index(value) if value in whole else len(whole))
+        return dataclasses.replace(self, **lists)
+
+    def commands(self) -> list[str]:
+        """Say how to get this suite's results again."""
+        words = ["sparc suite run", self.name if (PROVIDED / f"{self.name}.yaml").exists() else f"{self.name}.yaml"]
+        whole = find_suite(self.name) if not words[1].endswith(".yaml") else None
+        for name in ("updates", *LISTS):
+            value = getattr(self, name)
+            if whole is None or value != getattr(whole, name):
+                words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+        return [" ".join(words), f"sparc suite report {words[1]}"]
+
+    def write(self, folder: Path) -> None:
+        """Write the plan into the suite's folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        replace(folder / PLAN, yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, allow_unicode=True))
+
+
+FIELDS = {field.name: field for field in dataclasses.fields(Suite)}
+LISTS = ("methods", "envs", "seeds")
+TEXTS = ("name", "title", "about", "preset", "runs")
+
+
+def provided() -> dict[str, Suite]:
+    """Read the suites that come with the package."""
+    return {path.stem: read_suite(path) for path in sorted(PROVIDED.glob("*.yaml"))}
+
+
+def find_suite(name: str) -> Suite:
+    """Read a suite by its name, or a user's own from its file."""
+    if is_file(name):
+        return read_suite(Path(name))
+    names = [path.stem for path in PROVIDED.glob("*.yaml")]
+    if name not in names:
+        known = ", ".join(sorted(names))
+        raise UserError(f"There is no suite '{name}': choose one of {known}, or a YAML file.{nearest(name, names)}")
+    return read_suite(PROVIDED / f"{name}.yaml")
+
+
+def is_file(name: str) -> bool:
+    """Tell a user's own file from the name of a suite."""
+    return Path(name).suffix in (".yaml", ".yml") or Path(name).is_file()
+
+
+def read_suite(path: Path) -> Suite:
+    """Read and check a suite file."""
+    values = read_config(path, "suite file")
+    values.setdefault("name", path.stem)
+    for key in values:
+        if key not in FIELDS:
+            raise UserError(
+                f"{path}: there is no suite field '{key}'.{nearest(str(key), FIELDS)} Fields: {', '.join(FIELDS)}."
+            )
+    if missing := [key for key in ("methods", "envs", "seeds", "updates") if key not in values]:
+        raise UserError(f"{path} lacks {' and '.join(missing)}.")
+    try:
+        values["updates"] = checked_value(CONFIG_FIELDS["updates"], values["updates"])  # 3e5 is text to YAML
+        return checked(Suite(**values))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def checked(suite: Suite) -> Suite:
+    """Refuse what cannot be run, before anything is."""
+    for name in TEXTS:
+        if not isinstance(getattr(suite, name), str):
+            raise UserError(f"{name} must be text, not {getattr(suite, name)!r}: put it in quotes.")
+    for name in LISTS:
+        values = getattr(suite, name)
+        if not isinstance(values, list) or not values:
+            raise UserError(f"{name} must be a list with at least one entry, not {values!r}.")
+        if len(set(map(str, values))) < len(values):
+            raise UserError(f"{name} has an entry twice: {', '.join(map(str, values))}.")
+    for method in suite.methods:
+        check_method(str(method))
+    for env in suite.envs:
+        get_env(str(env))
+    for name in ("config", "variations"):
+        if not isinstance(getattr(suite, name), dict):
+            raise UserError(f"{name} must hold `name: value` lines.")
+    for variation, fields in suite.variations.items():
+        if not isinstance(fields, dict):
+            raise UserError(f"variation '{variation}' must hold config fields, e.g. {{history_length: 25}}.")
+        if not isinstance(variation, str):  # YAML reads off, no and 0 as other things
+            raise UserError(f"a variation's name must be text, not {variation!r}: put it in quotes.")
+        if not variation or "/" in variation:
+            raise UserError(f"a variation's name becomes part of a folder's name: '{variation}' cannot.")
+    for fields in (suite.config, *suite.variations.values()):
+        if taken := [name for name in BY_MEMBER if name in fields]:
+            raise UserError(f"config and variations cannot set {', '.join(taken)}: the suite has a field for it.")
+    for name, low in (("grid", 2), ("episodes", 1)):
+        value = getattr(suite, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < low:
+            raise UserError(f"{name} must be a whole number of at least {low}, not {value!r}.")
+    check_physics(suite)
+    check_reference(suite.reference)
+    paths = [member.path for member in suite.members()]  # every config checks itself
+    if twice := [path for path in paths if paths.count(path) > 1]:
+        raise UserError(f"two members are the same run, {twice[0].as_posix()}: leave one out.")
+    return suite
+
+
+def check_physics(suite: Suite) -> None:
+    """Refuse another physics than races have, before anything is trained."""
+    if not isinstance(suite.physics, list):
+        raise UserError(f"physics must be a list, not {suite.physics!r}.")
+    if not suite.physics:
+        return
+    from sparc.envs.racing import RACES
+    from sparc.envs.racing.tasks import PHYSICS
+
+    others = PHYSICS[1:]  # the first is that of training
+    for name in suite.physics:
+        if name not in others:
+            raise UserError(f"physics can name {', '.join(others)}, not {name!r}.{nearest(str(name), others)}")
+    for env in suite.envs:
+        if get_env(env).id not in RACES:
+            raise UserError(f"physics goes with races, and {env} is none.")
+
+
+def check_reference(reference: Any) -> None:
+    """Refuse published values that the report could not show: of returns out of distribution, or of laps.
+
+    title, updates; note, of what they can tell; ood: environment → method → [mean, s.e.m.]; laps: environment, or
+    "environment, updated physics" → region → method → measure → [mean, s.e.m.] or [mean], shares in percent.
+    """
+    if reference is None:
+        return
+    try:
+        int(reference["updates"]), str(reference["title"])
+        returns = list(reference.get("ood", {}).items())
+        laps = [(test, of) for test, regions in reference.get("laps", {}).items() for of in regions.values()]
+        for test, methods in [*returns, *laps]:
+            get_env(env_of(str(test)))
+            for label in methods:
+                check_method(str(label).split()[0])
+        for mean, sem in (pair for _, methods in returns for pair in methods.values()):
+            float(mean), float(sem)
+        for numbers in (found for _, methods in laps for measures in methods.values() for found in measures.values()):
+            [float(number) for number in numbers[:2]]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise UserError(
+            "reference must hold title, updates and ood: {environment: {method: [mean, s.e.m.]}}, or laps for races."
+        ) from None

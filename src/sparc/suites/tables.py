@@ -1,0 +1,382 @@
+"""The tidy tables of a suite: what the figures and the report are made from, in memory and as a folder of small files.
+
+manifest.json        the suite, its environments' contexts, every member: its run, checkpoint, state, versions
+cells-<env>.csv      a row per member and context of the grid: the mean return over the episodes, and measures of it;
+                     a context that has a name and more than two features goes by its name, as in the manifest's labels
+cells-<env>-<physics>.csv  the same in a physics that was not trained in
+curves-<env>.csv     a row per member and evaluation during training: the mean return in the IND settings that
+                     checkpoints are chosen by, the phase; of races also the share of clean laps and the ratio; and what
+                     explains them (docs/runs.md): the policy's variants, φ's error, the critics' bias, the entropy
+traces-<env>.csv     a row per member and step around a switch of the context in mid-episode
+latents-<env>.csv    a row per member and context of the grid: ψ(c) and φ(h) in two dimensions
+
+Large tables may be packed, `gzip cells-*.csv`; any of them is read so as well.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparc.acting.adaptation import Latents, Trace
+from sparc.contexts import ContextSpace
+from sparc.errors import UserError
+from sparc.files import cell, open_table, replace, write_table
+
+Array = NDArray[np.float64]
+Value = TypeVar("Value")
+ByMember = dict[str, dict[int, Value]]  # label → seed → what that run gave
+Columns = dict[str, NDArray[np.str_]]  # of a table, as text
+
+KEYS = ("method", "variation", "seed")
+BROKEN = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, csv.Error, zlib.error)  # files
+LABEL = "label"  # of a context
+ROUNDING = 1e-7  # relative: numbers are written with eight digits
+NAMES = {  # as the paper writes them
+    "sparc": "SPARC",
+    "rma": "RMA",
+    "only-obs": "Only Obs",
+    "history-input": "History Input",
+    "oracle": "Oracle",
+}
+PROTAGONIST, RIVAL, REFERENCE = "sparc", "rma", "oracle"
+APART = ", "  # between an environment and the physics that it was tested in
+EXPERT = "expert"  # RMA's first phase
+TOLD = "RMA's first phase is told the context"
+VARIANTS = {"expert": "the expert, told the context", "newest": "the newest weights"}  # beside what is shipped
+# What explains a run, at every evaluation during training.
+EXPLAINED = (
+    "expert_return", "newest_return", "adapter_error_0", "adapter_error_10", "adapter_error_50", "q_bias",
+    "discounted_return", "entropy", "temperature", "critic_gradient_norm", "critic_clipped",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Evaluations during training."""
+
+    updates: Array  # (T,)
+    returns: Array  # (T,) mean over the IND settings that checkpoints are chosen by
+    phase: NDArray[np.str_]  # (T,) "train"; of RMA "expert", then "adapter"
+    measures: dict[str, Array] = field(default_factory=dict)  # by name, (T,) each, over the same settings; NaN: none
+
+
+@dataclass(frozen=True)
+class EnvResults:
+    """All members of one environment."""
+
+    space: ContextSpace
+    contexts: Array  # (M, C)
+    ind: NDArray[np.bool_]  # (M,)
+    returns: ByMember[Array] = field(default_factory=dict)  # (M,) each
+    measures: ByMember[dict[str, Array]] = field(default_factory=dict)  # by name, (M,) each; NaN: none
+    curves: ByMember[Curve] = field(default_factory=dict)
+    traces: ByMember[Trace] = field(default_factory=dict)
+    latents: ByMember[Latents] = field(default_factory=dict)
+    named: list[str] = field(default_factory=list)  # (M,) what the contexts are called, where they have names
+    physics: dict[str, EnvResults] = field(default_factory=dict)  # the same runs and contexts in another physics
+
+    @property
+    def regions(self) -> list[str]:
+        """Give the regions that have cells."""
+        return [name for name, cells in (("ood", ~self.ind), ("ind", self.ind)) if cells.any()]
+
+    @property
+    def measured(self) -> list[str]:
+        """Give the names of the measures, in the environment's order."""
+        return list(dict.fromkeys(name for seeds in self.measures.values() for of in seeds.values() for name in of))
+
+    def there(self, kind: str, label: str) -> dict[int, Any]:
+        """Give what the seeds of a label have of a kind of result, but for those whose table would have no row."""
+        found: dict[int, Any] = getattr(self, kind).get(label, {})
+        return {seed: value for seed, value in found.items() if rows_of(value)}
+
+    def matrix(self, label: str, region: str | None = None, measure: str | None = None) -> Array:
+        """Give the returns, or a measure, of a label's seeds, (seeds, cells), of all cells, the IND or the OOD ones."""
+        values = (
+            self.returns[label].values() if measure is None else (of[measure] for of in self.measures[label].values())
+        )
+        rows = np.stack(list(values))
+        return rows if region is None else rows[:, self.ind if region == "ind" else ~self.ind]
+
+
+@dataclass(frozen=True)
+class Results:
+    """A suite's results; `manifest` is what manifest.json holds."""
+
+    manifest: dict[str, Any]
+    envs: dict[str, EnvResults]
+
+    @property
+    def parts(self) -> dict[str, EnvResults]:
+        """Give the results of every test: in each environment, and there in another physics."""
+        found = {}
+        for env, part in self.envs.items():
+            found[env] = part
+            found |= {f"{env}{APART}{name} physics": other for name, other in part.physics.items()}
+        return found
+
+    @property
+    def labels(self) -> list[str]:
+        """What is compared, in the suite's order, whether there are results of it or not."""
+        return list(self.methods)
+
+    @property
+    def methods(self) -> dict[str, tuple[str, str]]:
+        """Give method and variation of each label."""
+        return {label(m["method"], m["variation"]): (m["method"], m["variation"]) for m in self.manifest["members"]}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Give what the reader calls each label."""
+        return {key: display_name(*both) for key, both in self.methods.items()}
+
+    @property
+    def ours(self) -> list[str]:
+        """Give the labels that the suite is about: SPARC, or each variation of it; without one, the first label."""
+        return [key for key, (method, _) in self.methods.items() if method == PROTAGONIST] or self.labels[:1]
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Give what is compared, the most wanted first: ours with the rest, and with each other."""
+        methods, ours = self.methods, self.ours
+        others = sorted(methods, key=lambda key: (methods[key][0] != RIVAL, methods[key][0] == REFERENCE))
+        pairs = [(a, b) for a in ours for b in others if a != b and not (b in ours and ours.index(b) < ours.index(a))]
+        return sorted(pairs, key=lambda pair: methods[pair[0]][1] != methods[pair[1]][1])
+
+    @property
+    def told(self) -> list[str]:
+        """Give the labels with evaluations in training of a policy that is told the context."""
+        curves = [
+            (key, curve) for part in self.envs.values() for key in part.curves for curve in part.curves[key].values()
+        ]
+        return list(dict.fromkeys(key for key, curve in curves if (curve.phase == EXPERT).any()))
+
+    @property
+    def variants(self) -> list[str]:
+        """Return the variants of policies that were evaluated in training."""
+        curves = [curve for part in self.envs.values() for seeds in part.curves.values() for curve in seeds.values()]
+        columns = {column for curve in curves for column in curve.measures}
+        return [name for name in VARIANTS if any(column.startswith(f"{name}_") for column in columns)]
+
+    def members(self, test: str, label_: str) -> list[dict[str, Any]]:
+        """Give the manifest's entries of one environment, in whatever physics, and label."""
+        found = (m for m in self.manifest["members"] if m["env"] == env_of(test))
+        return [m for m in found if label(m["method"], m["variation"]) == label_]
+
+
+def env_of(test: str) -> str:
+    """Give the environment of a test."""
+    return test.split(APART)[0]
+
+
+def label(method: str, variation: str) -> str:
+    """Name what is compared: a method, with its variation where a suite has some."""
+    return f"{method} {variation}" if variation else method
+
+
+def display_name(method: str, variation: str) -> str:
+    """Name what is compared for the reader."""
+    return f"{NAMES.get(method, method)} {variation}".strip()
+
+
+def rows_of(value: Any) -> int:
+    """Count the rows of a run's result in its table."""
+    return len(value if isinstance(value, np.ndarray) else next(iter(vars(value).values())))
+
+
+# Files
+
+
+def by_label(space: ContextSpace, named: Sequence[str]) -> bool:
+    """Say whether the rows of tables go by what their contexts are called; a plane is drawn by its two features."""
+    return bool(named) and space.size > 2
+
+
+def write(results: Results, folder: Path) -> None:
+    """Write the tables; the manifest last: where it is, the rest is whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for env, part in results.envs.items():
+        for kind, (columns, rows) in tables(part, results.methods).items():
+            write_table(folder / f"{kind}-{env}.csv", [*KEYS, *columns], rows)
+        for name, other in part.physics.items():
+            columns, rows = tables(other, results.methods)["cells"]
+            write_table(folder / f"cells-{env}-{name}.csv", [*KEYS, *columns], rows)
+    text = json.dumps(results.manifest, indent=1)
+    # numbers side by side; no string holds a line break as such, so that none is touched
+    text = re.sub(r'\[\n([^\[\]{}"]*)\n *\]', lambda found: f"[{' '.join(found[1].split())}]", text)
+    replace(folder / "manifest.json", text + "\n")
+
+
+def tables(
+    part: EnvResults, identity: Mapping[str, tuple[str, str]]
+) -> dict[str, tuple[list[str], Iterator[list[Any]]]]:
+    """Lay out the four tables of an environment: their columns behind the keys, and their rows."""
+    region, label_column = np.where(part.ind, "ind", "ood"), {LABEL: part.named} if part.named else {}
+    features = dict(zip(part.space.names, part.contexts.T, strict=True))
+    known_by: dict[str, Any] = label_column if by_label(part.space, part.named) else features
+    nothing = np.full(len(part.contexts), np.nan)
+    measured = list(dict.fromkeys(of for seeds in part.curves.values() for v in seeds.values() for of in v.measures))
+    cells: ByMember[tuple[Array, ...]] = {
+        name: {
+            seed: (value, *(part.measures.get(name, {}).get(seed, {}).get(of, nothing) for of in part.measured))
+            for seed, value in seeds.items()
+        }
+        for name, seeds in part.returns.items()
+    }
+
+    def rows(by_member: ByMember[Any], columns: Any) -> Iterator[list[Any]]:
+        for name, seeds in by_member.items():
+            for seed, value in seeds.items():
+                for row in zip(*columns(value), strict=True):
+                    yield [*identity[name], seed, *map(cell, row)]
+
+    def of_curve(v: Curve) -> Iterator[Any]:
+        return (v.measures.get(of, np.full(len(v.updates), np.nan)) for of in measured)
+
+    return {
+        "cells": (
+            [*(label_column | known_by), "region", "return", *part.measured],
+            rows(cells, lambda v: (*(label_column | known_by).values(), region, *v)),
+        ),
+        "curves": (
+            ["updates", "return", "phase", *measured],
+            rows(part.curves, lambda v: (v.updates, v.returns, v.phase, *of_curve(v))),
+        ),
+        "traces": (
+            ["region", "step", "reward", "distance", "rows"],
+            rows(part.traces, lambda v: (v.region, v.step, v.reward, v.distance, v.rows)),
+        ),
+        "latents": (
+            [*known_by, "region", "psi_1", "psi_2", "phi_1", "phi_2"],
+            rows(part.latents, lambda v: (*known_by.values(), region, *v.psi.T, *v.phi.T)),
+        ),
+    }
+
+
+def read(folder: Path) -> Results:
+    """Read the tables again."""
+    if (folder / "config.yaml").is_file():
+        raise UserError(
+            f"{folder} is a run, not the results of a suite: `sparc evaluate {folder}` tests it, and of a suite's runs "
+            "`sparc suite report NAME` writes results."
+        )
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        spaces = {env: ContextSpace.from_dict(space) for env, space in manifest["contexts"].items()}
+        grid, physics, labels = manifest["grid"], manifest.get("physics", []), manifest.get("labels", {})
+        envs = {env: read_env(folder, env, s, grid, physics, labels.get(env, [])) for env, s in spaces.items()}
+        results = Results(manifest, envs)
+        check_members(results)
+        return results
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{folder} holds no results: {Path(error.filename).name} is missing. `sparc suite report NAME` writes them."
+        ) from None
+    except (*BROKEN, UserError) as error:
+        raise UserError(
+            f"The results in {folder} are damaged ({error}): write them anew, `sparc suite report`."
+        ) from error
+
+
+def read_env(
+    folder: Path, env: str, space: ContextSpace, grid: int, physics: Iterable[str], labels: list[str]
+) -> EnvResults:
+    """Read the tables of an environment; refuse rows of other contexts than those of the grid, or of its labels."""
+    tables = {kind: read_table(folder / f"{kind}-{env}.csv") for kind in ("cells", "curves", "traces", "latents")}
+    elsewhere = {name: read_table(folder / f"cells-{env}-{name}.csv") for name in physics}
+    contexts = space.grid(grid)
+    ind = space.is_train(contexts)
+    known = {LABEL, *space.names, "region", "return"}
+    if labels and len(labels) != len(contexts):
+        raise ValueError(f"the manifest has {len(labels)} labels for the {len(contexts)} contexts of {env}")
+
+    def convert(table: ByMember[Columns], make: Any) -> ByMember[Any]:
+        return {name: {seed: make(columns) for seed, columns in seeds.items()} for name, seeds in table.items()}
+
+    def numbers(columns: Columns, *names: str) -> list[Array]:
+        return [columns[name].astype(float) for name in names]
+
+    def of_grid(columns: Columns) -> bool:
+        if by_label(space, labels):
+            return columns[LABEL].tolist() == labels
+        found = np.stack(numbers(columns, *space.names), axis=1)
+        slack = ROUNDING * (np.abs(contexts) + np.ptp(contexts, axis=0))
+        return found.shape == contexts.shape and bool((np.abs(found - contexts) <= slack).all())
+
+    def over_grid(columns: Columns, *names: str) -> Array:
+        if not of_grid(columns):
+            raise ValueError(f"a run of {env} was tested in other contexts than the manifest's grid")
+        if not np.array_equal(columns["region"] == "ind", ind) or not np.isin(columns["region"], ["ind", "ood"]).all():
+            raise ValueError(f"a run of {env} has other regions than the manifest's contexts")
+        return np.stack(numbers(columns, *names), axis=1)
+
+    def of_cells(table: ByMember[Columns], **others: Any) -> EnvResults:
+        returns = convert(table, lambda c: over_grid(c, "return")[:, 0])
+        named = {tuple(c.get(LABEL, np.zeros(0, str)).tolist()) for seeds in table.values() for c in seeds.values()}
+        if len(named) > 1:
+            raise ValueError(f"the runs of {env} do not call their contexts the same")
+        measures = convert(table, lambda c: {name: c[name].astype(float) for name in c if name not in known})
+        return EnvResults(space, contexts, ind, returns, measures, named=list(*named), **others)
+
+    def curve(c: Columns) -> Curve:
+        measures = {name: c[name].astype(float) for name in c if name not in ("updates", "return", "phase")}
+        return Curve(c["updates"].astype(float), c["return"].astype(float), c["phase"], measures)
+
+    def trace(c: Columns) -> Trace:
+        return Trace(c["region"], *numbers(c, "step", "reward", "distance", "rows"))
+
+    def latents(c: Columns) -> Latents:
+        return Latents(over_grid(c, "psi_1", "psi_2"), over_grid(c, "phi_1", "phi_2"))
+
+    return of_cells(
+        tables["cells"],
+        curves=convert(tables["curves"], curve),
+        traces=convert(tables["traces"], trace),
+        latents=convert(tables["latents"], latents),
+        physics={name: of_cells(table) for name, table in elsewhere.items()},
+    )
+
+
+def check_members(results: Results) -> None:
+    """Refuse tables that hold other runs than the manifest says are done."""
+    done: dict[str, set[tuple[str, int]]] = {env: set() for env in results.envs}
+    for member in results.manifest["members"]:
+        runs = done[member["env"]]
+        if member["state"] == "done":
+            runs.add((label(member["method"], member["variation"]), member["seed"]))
+    for test, part in results.parts.items():
+        for kind in ("returns", "curves", "traces", "latents"):
+            found = {(name, seed) for name, seeds in getattr(part, kind).items() for seed in seeds}
+            wanted = done[env_of(test)]
+            # a run may lack the others: not every method has encodings, not every episode gets as far as the switch
+            wrong = found ^ wanted if kind == "returns" else found - wanted
+            for name, seed in sorted(wrong)[:1]:
+                what = "is not done but has" if (name, seed) in found else "is done but has no"
+                raise ValueError(f"{name}, seed {seed}, in {test} {what} {kind}")
+
+
+def read_table(path: Path) -> ByMember[Columns]:
+    """Read a CSV file and part its rows by member; an empty cell is NaN."""
+    with open_table(path) as file:
+        columns, *rows = csv.reader(file)
+    if tuple(columns[:3]) != KEYS:
+        raise ValueError(f"{path.name} does not begin with the columns {', '.join(KEYS)}")
+    grouped: dict[tuple[str, int], list[list[str]]] = {}
+    for row in rows:
+        if len(row) != len(columns):
+            raise ValueError(f"{path.name} has a line of {len(row)} cells instead of {len(columns)}")
+        grouped.setdefault((label(row[0], row[1]), int(row[2])), []).append([value or "nan" for value in row[3:]])
+    tables: ByMember[Columns] = {}
+    for (name, seed), lines in grouped.items():
+        tables.setdefault(name, {})[seed] = dict(zip(columns[3:], np.array(lines).T, strict=True))
+    return tables

@@ -1,0 +1,1 @@
+"""The loop: collect, store, update, evaluate, checkpoint."""

@@ -1,0 +1,387 @@
+"""The loop that owns time: collect → add → update → evaluate → checkpoint → log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from math import ceil, floor
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sparc.acting.evaluate import Evaluation, StepCall, evaluate
+from sparc.acting.policy import Policy
+from sparc.config import Config, make_config
+from sparc.contexts import ContextSpace
+from sparc.envs.registry import get_env, make_vector_env
+from sparc.errors import RunFailure
+from sparc.machine import Stop, keep_freed_memory, processor_seconds
+from sparc.methods import get_method
+from sparc.methods.qr_sac import QrSac, State, scan_updates
+from sparc.runs import checkpoint, select
+from sparc.runs.load import boxes, check_env, make_spec, restored, wrap
+from sparc.runs.run import Run, phase_span
+from sparc.training.collect import Collector
+from sparc.training.diagnostics import Recorder, adapter_errors, q_bias
+from sparc.training.replay import Replay
+
+EVALUATION_SEED = 1_000_000  # the training evaluations begin from the same states each time
+DIAGNOSIS_SEED = 1  # parts what is measured from what is learned from
+VARIANT_SETTINGS = 25  # at most, that variants of the policy are evaluated in: laps take long
+LEARNING = ("entropy", "temperature", "critic_gradient_norm", "critic_clipped")  # metrics that an evaluation repeats
+Report = Callable[[dict[str, Any]], None]
+
+
+def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Path | None = None,
+          report: Report | None = None, **config: Any) -> Path:  # fmt: skip
+    """Train a method on an environment and give the run directory; the keywords are the fields of `Config`.
+
+    `report` is called with a dictionary of numbers after every chunk of updates, `print` for example.
+    """
+    settings = make_config({"method": method, "env": env, **config}, preset or get_env(env).preset)
+    return proceed(Run.create(settings, Path(run_dir) if run_dir is not None else None), report)
+
+
+def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None) -> Path:
+    """Go on with a run from its newest sound checkpoint, to a higher number of updates if one is given."""
+    return proceed(Run.open(run_dir), report, updates)
+
+
+def proceed(run: Run, report: Report | None, updates: int | None = None) -> Path:
+    """Train a new or an interrupted run until its number of updates, or until it is told to stop."""
+    run.lock()
+    try:
+        run.reload()
+        if updates is not None:
+            run.extend(updates)
+        with Stop() as stop:
+            Trainer(run, report or (lambda record: None)).loop(stop)
+    finally:
+        run.close()
+    return run.path
+
+
+class Trainer:
+    """A run in progress."""
+
+    def __init__(self, run: Run, report: Report):
+        keep_freed_memory()
+        self.processor_began = processor_seconds()
+        self.processor_before: float | None = 0.0  # seconds of earlier sessions; None if they did not note them
+        self.run, self.report, self.config = run, report, run.config
+        config = self.config
+        self.venv = make_vector_env(config.env, config.num_envs, threads=1, **config.env_options)
+        self.spec = make_spec(self.venv)
+        self.key = jax.random.key(config.seed)
+        self.replay = Replay(
+            run.replay,
+            capacity=config.replay_capacity,
+            lanes=config.num_envs,
+            obs_size=self.spec.obs_size,
+            action_size=self.spec.action_size,
+            context_size=self.venv.context_space.size,
+            history_length=config.history_length,
+            n_step=config.n_step,
+            discount=config.discount,
+            margin=replay_margin(config),
+        )
+        self.updates = 0
+        self.scores: dict[int, list[float]] = {}  # the phase's evaluations: updates → a return per setting
+        self.choice: dict[int, float] = {}  # likewise: updates → what the best checkpoint is chosen by
+        self.evaluation: dict[str, Any] | None = None  # the phase's last one, as it is logged
+        self.expert_from: int | None = None  # rma: the checkpoint that the second phase began from
+        self.set_phase(get_method(config.method).phases[0])
+        # one seed for each purpose: neighbouring seeds must not share networks, winds or starts
+        networks, environments = np.random.SeedSequence(config.seed).spawn(2)
+        self.state: State = self.method.init(np.random.default_rng(networks))
+        self.collector = Collector(
+            config.env, self.venv, self.make_policy(), environments.generate_state(self.venv.num_envs).tolist()
+        )
+        # what evaluations need and cannot have shows before the first update, not at the first evaluation
+        entry = get_env(config.env)
+        entry.ready(self.venv.context_space.evaluated, entry.options_of_test(config.env_options))
+        if checkpoint.numbers(run.checkpoints):
+            self.restore()
+            run.begin(self.updates)
+        else:
+            run.begin(0)
+            self.save()  # from here on there is always something to resume from
+
+    def loop(self, stop: Stop) -> None:
+        """Run to the end, or to the next whole chunk after a signal."""
+        config = self.config
+        self.began: float | None = None  # when the first chunk was done: compiling is no measure of speed
+        while self.updates < config.updates and not stop.asked:
+            if self.updates >= self.phase_span()[1]:
+                self.next_phase()
+            if self.replay.size < config.random_steps:
+                self.collect(random=self.method.phase == self.method.phases[0])
+                self.report(self.progress())
+                continue
+            self.collect(random=False)
+            metrics = self.learn()
+            if self.began is None:
+                self.began, self.began_at = time.perf_counter(), self.updates
+            evaluations = evaluation_points(config, *self.phase_span())
+            if self.updates % config.log_every == 0 or self.updates == max(evaluations):
+                self.log_training(metrics)
+            if self.updates in evaluations:
+                self.evaluate(metrics)
+                self.save()
+            self.report(self.progress() | metrics)
+        if stop.asked and self.updates < config.updates:
+            self.save()
+
+    # One chunk
+
+    def collect(self, random: bool) -> None:
+        """Let the rollout policy take the chunk's environment steps."""
+        config = self.config
+        self.collector.policy.actor = self.method.rollout_policy(self.state)
+        vector_steps = config.chunk * config.steps_per_update // config.num_envs
+        self.collector.collect(self.replay, vector_steps, jax.random.fold_in(self.key, 1), random)
+        for note in self.venv.take_notes():
+            self.report({"note": note})
+
+    def learn(self) -> dict[str, float]:
+        """Do the chunk's updates in one compiled call."""
+        config = self.config
+        # the generator depends on the number of updates alone: nothing random has to be remembered
+        rng = np.random.default_rng([config.seed, self.updates])
+        batch = self.replay.sample(
+            rng,
+            (config.chunk, config.batch_size),
+            history=self.method.history_rows,
+            next_history=self.method.wants_next_history,
+        )
+        update_key = jax.random.fold_in(self.key, 2)
+        self.state, means = self.scan(self.state, batch, update_key, jnp.int32(self.updates))
+        self.updates += config.chunk
+        metrics = {name: float(value) for name, value in means.items()}
+        if bad := [name for name, value in metrics.items() if not np.isfinite(value)]:
+            raise RunFailure(
+                f"{', '.join(bad)} became NaN or infinite before update {self.updates}, and would again in a resumed "
+                f"run: begin a new one, `sparc train` with the same options and a lower learning rate, for instance "
+                f"--learning-rate {config.learning_rate / 3:.1g}."
+            )
+        return metrics
+
+    # Phases
+
+    def set_phase(self, phase: str) -> None:
+        """Make the method of a phase and its compiled update."""
+        self.method: QrSac = get_method(self.config.method)(self.config, self.spec, phase)
+        self.scan = scan_updates(self.method)
+        self.q_value = jax.jit(self.method.q_value)
+
+    def phase_span(self) -> tuple[int, int]:
+        """Return the updates between which the phase lies."""
+        return phase_span(self.config, self.method.phase)
+
+    def next_phase(self) -> None:
+        """Begin the next phase from the best checkpoint of this one, with an empty replay and new episodes."""
+        self.expert_from = self.best_sound()
+        if self.expert_from is not None:
+            arrays, _ = checkpoint.load(self.run.checkpoints / str(self.expert_from))
+            self.state = restored(self.method, arrays)
+        self.state = self.method.frozen(self.state)
+        phases = self.method.phases
+        self.set_phase(phases[phases.index(self.method.phase) + 1])
+        self.scores, self.choice, self.evaluation = {}, {}, None
+        self.replay.clear()
+        self.collector.restart()
+
+    def best_sound(self) -> int | None:
+        """Find the best checkpoint of the phase that can be read."""
+        choice = self.candidates()
+        while (number := select.best(choice, *self.phase_span())) is not None:
+            if checkpoint.is_sound(self.run.checkpoints / str(number)):
+                return number
+            self.report({"note": f"Checkpoint {number} is damaged. Taking the next best one."})
+            del choice[number]
+        return None
+
+    def candidates(self) -> dict[int, float]:
+        """Return what the phase's checkpoints on the disk are chosen by, as `checkpoint.load_choice` does."""
+        there = checkpoint.numbers(self.run.checkpoints)
+        choice = self.choice or checkpoint.means(self.scores)
+        return {updates: value for updates, value in choice.items() if updates in there}
+
+    # Evaluation and logs
+
+    def make_policy(self) -> Policy:
+        """Wrap the policy that is evaluated and shipped."""
+        return wrap(self.method, self.state, self.venv, self.config)
+
+    def evaluate(self, metrics: dict[str, float]) -> None:
+        """Run the predetermined and the choice settings side by side and remember what checkpoints are chosen by.
+
+        What is logged is the mean over the choice settings, the return in each predetermined one, and what explains it.
+        """
+        space: ContextSpace = self.venv.context_space
+        settings, chosen = slice(len(space.settings)), space.choice_rows
+        entry, policy = get_env(self.config.env), self.make_policy()
+        recorder = Recorder(policy, len(space.evaluated))
+        rows = self.run_settings(policy, np.arange(len(space.evaluated)), recorder)
+        self.scores[self.updates] = entry.scores(rows.returns[settings], rows.part(settings))
+        self.choice[self.updates] = entry.choice(rows.returns[chosen], rows.part(chosen))
+        record = {f"return_{i}": float(value) for i, value in enumerate(rows.returns[settings])}
+        record |= {name: float(values[there].mean()) for name, values in rows.part(chosen).items()
+                   if (there := np.isfinite(values)).any()}  # fmt: skip
+        record |= self.compare(rows) | self.diagnose(policy, recorder)
+        record |= {name: metrics[name] for name in LEARNING if name in metrics}
+        self.evaluation = {"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
+                           "mean_return": float(rows.returns[chosen].mean()), **record, **rows.counters,
+                           **self.cost()}  # fmt: skip
+        self.run.log(self.evaluation)
+
+    def run_settings(self, policy: Policy, rows: np.ndarray, on_step: StepCall | None = None) -> Evaluation:
+        """Evaluate a policy in some of the settings; each has the same start, whichever others there are."""
+        entry = get_env(self.config.env)
+        return evaluate(
+            policy,
+            self.config.env,
+            self.venv.context_space.evaluated[rows],
+            seed=(EVALUATION_SEED + rows).tolist(),
+            threads=1,
+            on_step=on_step,
+            **entry.options_of_test(self.config.env_options),
+        )
+
+    def compare(self, shipped: Evaluation) -> dict[str, float]:
+        """Evaluate the policy's variants in the choice settings: their return and their measures.
+
+        Where there are many settings, in some of them: then it is the policy's mean over all plus the mean difference
+        in those.
+        """
+        chosen = self.venv.context_space.choice_rows
+        some = chosen[:: -(-len(chosen) // VARIANT_SETTINGS)]
+        found = {}
+        for name, actor in self.method.variants(self.state).items():
+            own = self.run_settings(Policy(actor, *boxes(self.venv), self.config.history_length), some)
+            pairs = {"return": (own.returns, shipped.returns)}
+            pairs |= {measure: (own.measures[measure], values) for measure, values in shipped.measures.items()}
+            for what, (ours, values) in pairs.items():
+                value = float(ours.mean() + (values[chosen].mean() - values[some].mean()))
+                if np.isfinite(value):  # every lap has a ratio, but not a time
+                    found[f"{name}_{what}"] = value
+        return found
+
+    def diagnose(self, policy: Policy, recorder: Recorder) -> dict[str, float]:
+        """Measure how far φ is from ψ, and the critics from the returns of the recorded evaluation."""
+        found: dict[str, float] = {}
+        expert = self.method.variants(self.state).get("expert")
+        if expert is not None:
+            # as for learning, the generator depends on the number of updates alone, but it is another one
+            rng = np.random.default_rng([self.config.seed, self.updates, DIAGNOSIS_SEED])
+            found |= adapter_errors(policy.actor, expert, self.replay, rng)
+        if recorder.steps:
+            length = self.config.history_length if self.state.critics[0].encoder.reads == "history" else 0
+            value = partial(self.q_value, self.state)
+            found |= q_bias(recorder.recording(), self.config.discount, length, value)
+        return found
+
+    def log_training(self, metrics: dict[str, float]) -> None:
+        """Write a line of training metrics."""
+        progress = {name: value for name, value in self.progress().items() if name not in ("evaluation", "total")}
+        self.run.log({"kind": "train", **progress, **metrics, **self.venv.counters()})
+
+    def progress(self) -> dict[str, Any]:
+        """Say where the run is."""
+        seconds = time.perf_counter() - self.began if self.began is not None else 0.0
+        recent = self.collector.recent
+        return {
+            "updates": self.updates,
+            "total": self.config.updates,
+            "phase": self.method.phase,
+            "env_steps": self.collector.steps,
+            "episodes": self.collector.episodes,
+            "episode_return": float(np.mean(recent)) if recent else None,
+            "evaluation": self.evaluation,
+            "updates_per_s": (self.updates - self.began_at) / seconds if seconds else 0.0,
+            **self.cost(),
+        }
+
+    def cost(self) -> dict[str, float]:
+        """Return the processor time of the run so far: all sessions, with compiling, evaluations and simulators.
+
+        The start of Python is not in it, nor work that was lost because a process was killed.
+        """
+        if self.processor_before is None:
+            return {}
+        return {"processor_s": self.processor_before + processor_seconds() - self.processor_began}
+
+    # Checkpoints
+
+    def save(self) -> None:
+        """Write everything; keep the newest two, the Pareto front, the best, and the expert of a second phase."""
+        self.replay.flush()
+        arrays = checkpoint.flatten(self.state, "state")
+        arrays |= {f"collector.{name}": np.asarray(array) for name, array in self.collector.get_state().items()}
+        arrays |= {f"replay.{name}": np.asarray(array) for name, array in self.replay.cursor().items()}
+        meta = {
+            "config": self.config.to_dict(),
+            "phase": self.method.phase,
+            "scores": [[updates, *returns] for updates, returns in self.scores.items()],
+            "choice": [[updates, value] for updates, value in self.choice.items()],
+            "expert_from": self.expert_from,
+            "contexts": self.venv.context_space.fingerprint(),
+            "revision": get_env(self.config.env).revision,
+            **self.cost(),
+        }
+        folder = self.run.checkpoints
+        checkpoint.save(folder, self.updates, arrays, meta)
+        newest = [number for number in checkpoint.numbers(folder) if number <= self.updates][-2:]
+        further = (select.best(self.candidates(), *self.phase_span()), self.expert_from)
+        kept = {*newest, *select.pareto_front(self.scores), *(number for number in further if number is not None)}
+        checkpoint.prune(folder, kept)
+
+    def restore(self) -> None:
+        """Load the newest checkpoint that is sound; say so where a newer one is not."""
+        for number in reversed(checkpoint.numbers(self.run.checkpoints)):
+            try:
+                arrays, meta = checkpoint.load(self.run.checkpoints / str(number))
+                self.replay.seek(checkpoint.section(arrays, "replay."))
+            except RunFailure as error:
+                self.report({"note": f"{error} Trying the one before it."})
+                continue
+            check_env(self.run, meta, self.venv)
+            self.updates = number
+            self.expert_from = meta["expert_from"]
+            self.processor_before = meta.get("processor_s")
+            self.scores = checkpoint.load_scores(meta)
+            self.choice = {int(updates): value for updates, value in meta.get("choice", [])}
+            self.evaluation = self.run.evaluation(max(self.scores, default=-1))
+            self.set_phase(meta["phase"])
+            self.state = restored(self.method, arrays)
+            self.collector.set_state(checkpoint.section(arrays, "collector."))
+            return
+        raise RunFailure(f"No checkpoint in {self.run.checkpoints} is sound: the run cannot be resumed, train it anew.")
+
+
+def evaluation_points(config: Config, begin: int, end: int) -> set[int]:
+    """Return the updates after which a phase is evaluated, its end included.
+
+    A second phase has as many evaluations as the first, also in its last third, where the best checkpoint is chosen;
+    more if they would be further apart than evaluate_every, which the replay's margin is made for.
+    """
+    every, chunk, length = config.evaluate_every, config.chunk, end - begin
+    if not begin:
+        return {*range(every, end, every), end}
+    count = max(-(-begin // every), -(-length // every))
+    # to whole chunks, away from the two thirds: rounding must not take a point into the last third or out of it
+    chunks = [length * number / (count * chunk) for number in range(1, count + 1)]
+    return {begin + chunk * (ceil(x) if 3 * chunk * x > 2 * length else floor(x)) for x in chunks} - {begin}
+
+
+def replay_margin(config: Config) -> int:
+    """Count the vector steps after which a checkpoint need no longer be resumable: two intervals and a warm-up.
+
+    Two, for the newest checkpoint may turn out damaged.
+    """
+    steps = (2 * config.evaluate_every + config.chunk) * config.steps_per_update + config.random_steps
+    return -(-steps // config.num_envs)

@@ -1,0 +1,257 @@
+"""Each step stored once, one ring of rows per environment; histories and n-step returns are cut when a batch is drawn.
+
+A lane is one environment's ring. Its rows are numbered 0, 1, 2, ... for ever and row i lives in slot i % slots:
+
+    ... (o, a, r) (o, a, r) (o, -, -) (o, a, r) (o, a, r) [o, -, -]
+                            closing row of an ended episode,       written ahead; the next step of the episode
+                            position -1, never sampled             overwrites it with the same observation
+
+The newest `capacity // lanes` rows before `head` may be sampled (closing rows take room, but are not transitions).
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from sparc.acting.history import window_index
+from sparc.errors import RunFailure, UserError
+from sparc.methods.batch import Batch
+
+CLOSING = -1  # the position of a row that holds only what followed the last step of an episode
+THIS_AND_NEXT = np.array([[0], [1]])
+
+
+class Replay:
+    """The newest steps of several environments, in memory or in a memory-mapped file."""
+
+    def __init__(
+        self, path: Path | None, *, capacity: int, lanes: int, obs_size: int, action_size: int, context_size: int,
+        history_length: int, n_step: int, discount: float, margin: int = 0,
+    ) -> None:  # fmt: skip
+        """Create or open the rows under `path`; a cursor stays valid for at least `margin` further calls of `add`."""
+        if min(lanes, n_step, history_length) < 1 or margin < 0:
+            raise UserError("replay: lanes, n_step and history_length must be at least 1, and margin at least 0.")
+        if capacity < 2 * lanes:  # of a lane's newest two rows, one is a transition; the newest alone may be closing
+            raise UserError(f"replay: capacity {capacity} is too small for {lanes} environments, use {2 * lanes}.")
+        self._obs_size, self._length, self._n = obs_size, history_length, n_step
+        self._powers = np.float32(discount) ** np.arange(n_step + 1, dtype=np.float32)
+        self._window = capacity // lanes
+        # Beyond the window: the oldest row's history, the row written ahead, and what `margin` further steps may write,
+        # which is two rows each if every episode has length 1.
+        self._slots = self._window + history_length + 1 + 2 * margin
+        row = np.dtype([  # only 4-byte fields, so that everything is aligned without padding
+            ("context", "<f4", (context_size,)),
+            ("step", "<f4", (obs_size + action_size,)),
+            ("reward", "<f4"),
+            ("terminated", "<i4"),
+            ("position", "<i4"),  # in the episode, or CLOSING
+            ("count", "<i4"),  # transitions of this lane before this row
+        ])  # fmt: skip
+        self.bytes_per_step = float(row.itemsize)
+        self._file = None if path is None else _open_rows(Path(path) / "rows.npy", row, (lanes, self._slots))
+        self._rows = np.zeros(lanes * self._slots, row) if self._file is None else np.asarray(self._file).reshape(-1)
+        # Context and observation side by side: all that a row written ahead holds.
+        self._known = self._rows.view("<f4").reshape(len(self._rows), -1)[:, : context_size + obs_size]
+        self._lane = np.arange(lanes)
+        self._head, self._count, self._position, self._floor = np.zeros((4, lanes), np.int64)
+        # The row and the one after it, as `add` writes them, with views of their fields in the order of its arguments.
+        self._pair = np.zeros((2, lanes), row)
+        self._pair["position"][1] = CLOSING
+        self._pair_known = self._pair.view("<f4").reshape(2, lanes, -1)[0, :, : context_size + obs_size]
+        (now, ahead), obs = self._pair, self._pair["step"][..., :obs_size]
+        action = now["step"][:, obs_size:]
+        self._fields = obs[0], action, now["reward"], now["terminated"], obs[1], now["context"], ahead["context"]
+        # Copied as bytes, rows go ten times faster than field by field.
+        self._bytes, self._pair_bytes = (x.view(f"V{row.itemsize}") for x in (self._rows, self._pair))
+
+    def add(
+        self, obs: np.ndarray, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray,
+        next_obs: np.ndarray, context: np.ndarray, next_context: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Store one step of every environment; an `obs` that is not the last `next_obs` begins a new episode."""
+        given = (obs, action, reward, terminated, next_obs, context, next_context)
+        for field, value in zip(self._fields, given, strict=True):
+            field[:] = value
+        # An episode may be abandoned without a flag (an environment that could not be restored): what its last step led
+        # to must stay, so the row written ahead becomes its closing row.
+        at = self._at(self._lane, self._head + THIS_AND_NEXT)
+        abandoned = (self._position > 0) & (self._known[at[0]] != self._pair_known).any(axis=1)
+        if abandoned.any():
+            self._rows["position"][at[0, abandoned]] = CLOSING
+            self._head += abandoned
+            self._position[abandoned] = 0
+            at = self._at(self._lane, self._head + THIS_AND_NEXT)
+        self._pair["position"][0], self._pair["count"] = self._position, self._count + THIS_AND_NEXT
+        self._bytes[at] = self._pair_bytes
+        done = np.logical_or(terminated, truncated)
+        self._head += 1 + done
+        self._count += 1
+        self._position = np.where(done, 0, self._position + 1)
+
+    def sample(
+        self, rng: np.random.Generator, shape: tuple[int, ...], *, history: bool | int, next_history: bool
+    ) -> Batch:
+        """Draw transitions uniformly, with replacement, from all that may be sampled.
+
+        Histories are cut for all of them, for none, or only for the first so many along the last axis.
+        """
+        return self._cut(self._draw(rng, shape), history=history, next_history=next_history)
+
+    def sample_bands(
+        self, rng: np.random.Generator, edges: tuple[int, ...], count: int, draws: int
+    ) -> tuple[Batch, np.ndarray]:
+        """Return transitions with histories from each band of episode positions, and these positions, (bands · count,).
+
+        A band begins at an edge and ends at the next. Of so many draws, each gets the first `count` that are in it. The
+        rows that are missing are filled up with others, of the position CLOSING.
+        """
+        pick = self._draw(rng, (draws,))
+        position = self._rows["position"][self._at(*self._locate(pick))]
+        band = np.searchsorted(edges, position, side="right") - 1
+        chosen = np.concatenate([np.flatnonzero(band == number)[:count] for number in range(len(edges))])
+        missing = len(edges) * count - len(chosen)
+        position = np.pad(position[chosen], (0, missing), constant_values=CLOSING)
+        return self._cut(np.pad(pick[chosen], (0, missing), mode="edge"), history=True, next_history=False), position
+
+    @property
+    def size(self) -> int:
+        """Return the number of transitions that may be sampled."""
+        oldest = self._oldest()
+        before = self._rows["count"][self._at(self._lane, oldest)]
+        return int(np.where(oldest < self._head, self._count - before, 0).sum())
+
+    def cursor(self) -> dict[str, np.ndarray]:
+        """Return what `seek` needs to come back to exactly this state."""
+        now = {"head": self._head, "count": self._count, "position": self._position, "floor": self._floor}
+        return {name: array.copy() for name, array in now.items()} | {"reach": self._reach(self._head)}
+
+    def seek(self, cursor: Mapping[str, np.ndarray | int]) -> None:
+        """Restore what may be sampled, and where the next row goes, as of an earlier `cursor`."""
+        head, count, position, floor, reach = (
+            np.array(cursor[name], np.int64) for name in ("head", "count", "position", "floor", "reach")
+        )
+        if head.shape != self._head.shape or not np.array_equal(reach, self._reach(head)):
+            where = "memory" if self._file is None else self._file.filename
+            raise RunFailure(f"replay: {where} does not hold (all of) this checkpoint's rows; resume from a newer one.")
+        self._head, self._count, self._position, self._floor = head, count, position, floor
+
+    def flush(self) -> None:
+        """Write what is still only in memory to disk."""
+        if self._file is not None:
+            self._file.flush()
+
+    def clear(self) -> None:
+        """Forget all transitions; older cursors stay valid within the margin, as rows go on behind the old ones."""
+        self._floor = self._head.copy()
+
+    def _at(self, lane: np.ndarray, row: np.ndarray) -> np.ndarray:
+        return lane * self._slots + row % self._slots
+
+    def _oldest(self) -> np.ndarray:
+        return np.maximum(self._floor, self._head - self._window)
+
+    def _reach(self, head: np.ndarray) -> np.ndarray:
+        """Return a fingerprint (2, lanes): the counts in the oldest and newest row that a cursor at `head` needs."""
+        ends = np.stack([np.maximum(0, head - self._window - self._length), np.maximum(0, head - 1)])
+        return np.where(head > 0, self._rows["count"][self._at(self._lane, ends)], 0).astype(np.int64)
+
+    def _draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Draw numbers of rows, see `_locate`, from all that may be sampled."""
+        if not self.size:
+            raise RunFailure("replay: nothing to sample yet, add a step first.")
+        total = (self._head - self._oldest()).sum()
+        pick = rng.integers(total, size=shape)
+        while (closing := self._is_closing(pick)).any():
+            pick[closing] = rng.integers(total, size=closing.sum())
+        return pick
+
+    def _locate(self, pick: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Number the rows of all windows one after the other; return lane and row of these numbers."""
+        ends = np.cumsum(self._head - self._oldest())
+        lane = np.searchsorted(ends, pick, side="right")
+        return lane, pick - ends[lane] + self._head[lane]
+
+    def _is_closing(self, pick: np.ndarray) -> np.ndarray:
+        return self._rows["position"][self._at(*self._locate(pick))] == CLOSING
+
+    def _sampleable(self) -> np.ndarray:
+        """Return every number that `sample` may pick."""
+        pick = np.arange((self._head - self._oldest()).sum())
+        return pick[~self._is_closing(pick)]
+
+    def _cut(self, pick: np.ndarray, *, history: bool | int, next_history: bool) -> Batch:
+        """Build the transitions that begin at the picked rows."""
+        lane, t = self._locate(pick)
+        steps = np.arange(self._n)
+        rows = self._rows.take(self._at(lane[..., None], t[..., None] + steps))  # (..., n)
+        first, position = rows[..., 0], rows["position"][..., 0]
+        # Positions count up through an episode, a closing row breaks the chain, and from head on nothing is stored yet.
+        alive = (rows["position"] == position[..., None] + steps) & (t[..., None] + steps < self._head[lane][..., None])
+        k = alive.sum(axis=-1)
+        ended = np.take_along_axis(rows["terminated"], k[..., None] - 1, axis=-1)[..., 0] != 0
+        end = self._rows.take(self._at(lane, t + k))
+        cut = slice(None) if history is True else slice(history)
+        return Batch(
+            obs=first["step"][..., : self._obs_size],
+            action=first["step"][..., self._obs_size :],
+            reward=np.where(alive, rows["reward"] * self._powers[:-1], 0).sum(axis=-1, dtype=np.float32),
+            discount=np.where(ended, np.float32(0), self._powers[k]),
+            next_obs=end["step"][..., : self._obs_size],
+            context=first["context"],
+            next_context=end["context"],
+            history=self._windows(lane[..., cut], t[..., cut], position[..., cut]) if history else None,
+            next_history=self._windows(lane, t + k, position + k) if next_history else None,
+        )
+
+    def _windows(self, lane: np.ndarray, t: np.ndarray, position: np.ndarray) -> np.ndarray:
+        offsets, valid = window_index(position, self._length)
+        slot = (t % self._slots)[..., None] + offsets
+        slot += self._slots * (slot < 0)  # several times faster than % on all of them
+        windows = self._rows["step"][(lane * self._slots)[..., None] + slot]  # (..., H, O+A)
+        windows[~valid] = 0
+        return windows
+
+
+def _open_rows(file: Path, row: np.dtype, shape: tuple[int, int]) -> np.memmap:
+    """Open the file of rows, or create it with its space on the disk reserved."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_suffix(".new")
+        try:
+            np.lib.format.open_memmap(new, mode="w+", dtype=row, shape=shape)
+            reserve(new)
+            new.rename(file)
+        except OSError as error:
+            new.unlink(missing_ok=True)
+            size = shape[0] * shape[1] * row.itemsize / 1e6
+            raise RunFailure(
+                f"Cannot reserve {size:,.0f} MB for {file}: {error.strerror}. Make room, then "
+                f"`sparc resume {file.parents[1]}`, or train anew with a smaller replay_capacity."
+            ) from error
+    try:
+        rows = np.lib.format.open_memmap(file, mode="r")  # "r+" would lengthen a file that was cut short
+        intact = rows.dtype == row and rows.shape == shape and file.stat().st_size == rows.offset + rows.nbytes
+    except ValueError:
+        intact = False
+    if not intact:
+        raise RunFailure(
+            f"{file} is damaged or of another size than {shape[0]} x {shape[1]} rows of {row.itemsize} bytes; "
+            "resume with the settings it was made with, or delete it and start a new run."
+        )
+    return np.lib.format.open_memmap(file, mode="r+")
+
+
+def reserve(file: Path) -> None:
+    """Give a file its room on the disk: a hole in it would make a full disk a SIGBUS at some later write."""
+    size = file.stat().st_size
+    with file.open("r+b") as f:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(f.fileno(), 0, size)
+            return
+        for start in range(0, size, 1 << 20):  # macOS has no such call: write what is there
+            f.seek(start)
+            block = f.read(1 << 20)
+            f.seek(start)
+            f.write(block)

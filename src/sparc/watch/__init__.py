@@ -1,0 +1,1 @@
+"""To look at: videos of a policy, and laps beside the built-in AI's."""

@@ -1,0 +1,175 @@
+"""The race replay: one HTML page, which needs nothing but itself, of the agent and the built-in AI side by side."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparc.envs.racing.course import OFF_COURSE
+from sparc.envs.racing.torcs.simulator import TRACE
+from sparc.files import replace
+
+HERE = Path(__file__).parent
+SCRIPTS = ("laps.js", "map.js", "charts.js", "page.js")  # rooms of one script
+NEAR = 0.5  # s, how near to the line the first and the last sample of a lap must be
+
+
+class Column(NamedTuple):
+    """How laps.js gets a column of numbers: as whole steps, differenced so often that mostly small numbers are left."""
+
+    name: str
+    step: float
+    order: int
+
+
+LAP = (
+    Column("time", 0.001, 2),  # s
+    Column("x", 0.01, 2),  # m
+    Column("y", 0.01, 2),
+    Column("yaw", 0.002, 2),  # rad
+    Column("speed", 0.05, 1),  # m/s
+    Column("distance", 0.02, 2),  # m
+    Column("steer", 0.01, 1),
+    Column("throttle", 0.02, 1),
+    Column("brake", 0.02, 1),
+    Column("gear", 1, 1),
+    Column("wheels_out", 1, 1),
+)
+AT = {column.name: index for index, column in enumerate(LAP)}
+MOVING = np.array([column.name in ("time", "x", "y", "yaw", "distance") for column in LAP])
+LINE = (
+    Column("x", 0.01, 2),
+    Column("y", 0.01, 2),
+    Column("heading", 0.001, 1),
+    Column("half_width", 0.01, 1),
+    Column("friction", 0.01, 1),
+)
+
+
+@dataclass(frozen=True)
+class Drive:
+    """One evaluated car: its flying lap, and the built-in AI's with the same car and tyre."""
+
+    car: str
+    class_name: str
+    tyre: str
+    region: str  # "ind" or "ood"
+    agent: NDArray[np.float64]  # (T, len(TRACE)) at 10 Hz, time from the line
+    ai: NDArray[np.float64]  # (T2, len(TRACE))
+    lap_time: float | None  # s; None: not completed, and `agent` is what it drove until it failed
+    ai_time: float  # s
+    clean: bool
+    length: float = 4.5  # m, of the car, which is drawn to scale
+    width: float = 1.9
+
+
+@dataclass(frozen=True)
+class Course:
+    """The track."""
+
+    name: str
+    length: float  # m
+    line: NDArray[np.float64]  # (P, 5): x, y, heading, half_width, friction; the last point is followed by the first
+
+
+def write_replay(path: Path, course: Course, drives: Sequence[Drive], title: str) -> None:
+    """Write the page; it opens with the first drive."""
+    if not drives:
+        raise ValueError("there is no drive to replay")
+    data = {
+        "course": {"name": course.name, "length": course.length, "line": packed(course.line, LINE)},
+        "columns": {"lap": LAP, "line": LINE},
+        "drives": [_drive(drive, course.length) for drive in drives],
+    }
+    page, style, *parts = ((HERE / name).read_text() for name in ("page.html", "page.css", *SCRIPTS))
+    script = "\n(async () => {\n'use strict';\n" + "".join(parts) + "})();\n"
+    text = Template(page).substitute(
+        title=escape(title),
+        course=escape(course.name),
+        length=f"{course.length / 1000:.2f}",
+        data=json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
+        style=style,
+        script=script,
+        # no other script runs, whatever the data hold
+        script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace(path, text)
+
+
+def _drive(drive: Drive, length: float) -> dict[str, Any]:
+    try:
+        laps = [
+            packed(from_line_to_line(trace, time, length), LAP)
+            for trace, time in ((drive.agent, drive.lap_time), (drive.ai, drive.ai_time))
+        ]
+    except ValueError as error:
+        raise ValueError(f"cannot replay {drive.car}: {error}") from None
+    return {
+        "car": drive.car,
+        "class": drive.class_name,
+        "tyre": drive.tyre,
+        "region": drive.region,
+        "time": drive.lap_time,
+        "aiTime": drive.ai_time,
+        "clean": bool(drive.clean),
+        "off": bool((drive.agent[:, TRACE.index("wheels_out")] >= OFF_COURSE).any()),
+        "size": [drive.length, drive.width],
+        "laps": laps,
+    }
+
+
+def from_line_to_line(trace: NDArray[np.float64], lap_time: float | None, length: float) -> NDArray[np.float64]:
+    """Let a lap begin and, if completed, end at the line, between two samples, and give LAP's columns of it.
+
+    Heading and distance are made to run on where they would jump by a turn or a lap; a car that slides backwards has a
+    speed like any other.
+    """
+    lap = trace[:, [TRACE.index(column.name) for column in LAP]]
+    lap = lap[lap[:, AT["time"]] >= 0]
+    if len(lap) == 0:
+        return lap
+    lap[:, AT["speed"]] = np.abs(lap[:, AT["speed"]])
+    lap[:, AT["yaw"]] = np.unwrap(lap[:, AT["yaw"]])
+    distance = np.unwrap(lap[:, AT["distance"]], period=length)
+    lap[:, AT["distance"]] = distance - length * round(distance[0] / length)
+    if lap_time is None:
+        return lap
+    times = lap[:, AT["time"]]
+    inside = lap[(times > 0) & (times < lap_time)]
+    if len(inside) < 2 or times[0] > NEAR or times[-1] < lap_time - NEAR:
+        raise ValueError(f"its lap takes {lap_time:g} s, its samples go from {times[0]:g} to {times[-1]:g} s")
+    return np.stack([_moved(inside[1], inside[0], 0.0), *inside, _moved(inside[-2], inside[-1], lap_time)])
+
+
+def _moved(before: NDArray[np.float64], row: NDArray[np.float64], time: float) -> NDArray[np.float64]:
+    """Go on from two samples to another time."""
+    step = (row - before) * (time - row[AT["time"]]) / (row - before)[AT["time"]]
+    moved = np.where(MOVING, row + step, row)
+    moved[AT["time"]] = time
+    return moved
+
+
+def packed(table: NDArray[np.float64], columns: Sequence[Column]) -> str:
+    """Write columns of numbers as text: differences of whole steps, byte by byte, deflated; laps.js unpacks them."""
+    if not np.isfinite(table).all():
+        raise ValueError("not all of its numbers are finite")
+    parts = []
+    for values, column in zip(table.T, columns, strict=True):
+        steps = np.round(values / column.step).astype(np.int32)
+        for _ in range(column.order):
+            steps = np.diff(steps, prepend=np.int32(0))
+        parts.append(steps)
+    planes = np.concatenate(parts).astype("<i4").view(np.uint8).reshape(-1, 4).T  # high bytes, mostly 0, stand together
+    return base64.b64encode(zlib.compress(planes.tobytes(), 9)).decode()

@@ -1,0 +1,368 @@
+"""`sparc play`: one episode of one or more runs in one context, side by side, as a video. Needs no screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from sparc.acting.policy import Policy
+from sparc.contexts import Array, ContextSpace, Finite
+from sparc.envs.contextual import ProgressCall
+from sparc.envs.drawing import font
+from sparc.envs.racing import car_models, context_of, label_of
+from sparc.envs.registry import get_env, make_env
+from sparc.envs.wind.view import choose_backend, make_current, release
+from sparc.errors import RunFailure, SparcError, UserError, nearest
+from sparc.runs.load import load
+from sparc.runs.run import Run
+from sparc.text import short
+from sparc.watch.video import check_suffix, pace, size_of, written
+
+DEFAULT_RATE = 30.0  # steps per second of an environment that does not tell
+MOST_PICTURES = {".mp4": 50.0, ".gif": 15.0}  # per second
+COLUMNS = 3
+WIDTHS = {1: 640, 2: 480, 3: 400}  # of a panel, by columns
+GIF_PANEL, GIF_TOTAL = 480, 800  # pixels at most
+NARROWEST, WIDEST = 120, 1920
+ASPECT = 0.75  # height : width of a panel's picture
+
+BAR, PANEL_BAR, WHITE, GREY = (17, 24, 36), (30, 40, 56), (255, 255, 255), (176, 188, 204)
+BADGES = {"IND": (38, 148, 84), "OOD": (214, 92, 16)}
+OVER = (190, 32, 32)
+GAP = 2  # pixels between panels
+
+
+@dataclass(frozen=True)
+class Played:
+    """What was shown and where it is written."""
+
+    env: str
+    context: Array
+    region: str  # IND or OOD
+    titles: list[str]
+    returns: list[float]
+    lengths: list[int]
+    ended: list[str]  # "", or how the episode ended before its time
+    files: list[Path]
+    laps: list[str]  # of races, what became of the lap; else ""
+
+
+@dataclass
+class Panel:
+    """One run on stage."""
+
+    title: str
+    note: str
+    policy: Policy
+    env: Any
+    context: Array
+    total: float = 0.0
+    steps: int = 0
+    over: bool = False
+    ended: str = ""
+    obs: Any = None
+    stale: bool = True  # whether the picture is older than the last step
+    picture: Image.Image = field(init=False)
+
+    def begin(self, seed: int) -> None:
+        """Start the episode."""
+        self.obs, _ = self.env.reset(seed=seed, options={"context": self.context})
+        self.policy.reset()
+
+    def advance(self) -> None:
+        """Take a step, as `sparc.evaluate` does."""
+        action = self.policy.act(self.obs, self.context if self.policy.reads == "context" else None)
+        try:
+            self.obs, reward, terminated, truncated, _ = self.env.step(action)
+        except SparcError:
+            raise
+        except Exception as error:
+            raise RunFailure(f"{self.env} raised {type(error).__name__} at step {self.steps}: {error}") from error
+        self.total += float(reward)
+        self.steps += 1
+        self.over, self.stale = bool(terminated or truncated), True
+        if terminated:
+            word = self.env.get_wrapper_attr("ending") if self.env.has_wrapper_attr("ending") else "ended"
+            self.ended = f"{word} at step {self.steps}"
+
+    def lap(self) -> str:
+        """Say what became of a race's flying lap; nothing of other environments."""
+        measures = self.env.get_wrapper_attr("measures")() if self.env.has_wrapper_attr("measures") else {}
+        if "completed" not in measures:
+            return ""
+        if not measures["completed"]:
+            return "lap not completed" if self.over else "the lap was not over"
+        clean = "clean" if measures["clean"] else "not clean"
+        return f"lap {measures['lap_time']:.1f} s, ratio {measures['ratio']:.3f}, {clean}"
+
+    def look(self) -> None:
+        """Let the environment draw itself, if anything changed."""
+        if not self.stale:
+            return
+        make_current(self.env)
+        try:
+            pixels = self.env.render()
+        except SparcError:
+            raise
+        except Exception as error:  # an environment's own, such as a package for drawing that is not installed
+            raise UserError(f"{self.env} cannot draw itself: {error}") from error
+        shape = np.shape(pixels)
+        if len(shape) != 3 or shape[2] != 3:
+            raise UserError(f"{self.env} cannot draw itself: its render() gave no RGB array, but {type(pixels)}.")
+        self.picture, self.stale = Image.fromarray(np.ascontiguousarray(pixels, dtype=np.uint8)), False
+
+
+def play(
+    run: str | Path,
+    context_text: str | None = None,
+    video: Sequence[str | Path] = (),
+    compare: Sequence[str | Path] = (),
+    checkpoint: str | int = "best",
+    seed: int = 0,
+    steps: int | None = None,
+    fps: float | None = None,
+    width: int | None = None,
+    progress: ProgressCall | None = None,
+    car: str | None = None,
+    tyre: str | None = None,
+) -> Played:
+    """Show an episode of the run, and of those to compare it with, and write it to the video files.
+
+    Every panel has the start state of this seed, and the return that `sparc.evaluate` gives for the same seed and that
+    context alone. fps is how many pictures there are per second at most; the speed is always real time. width is that
+    of one panel, in pixels. In races of car models, car and tyre take the place of the context.
+    """
+    runs = [Run.open(path) for path in (run, *compare)]
+    entry = get_env(runs[0].config.env)
+    for other in runs[1:]:
+        if (name := get_env(other.config.env).id) != entry.id:
+            raise UserError(f"{other.path} is a run of {name}, not of {entry.id}: only runs of one can be compared.")
+    if context_text and car_models(entry.id):
+        raise UserError(f"{entry.id} races whole cars: use --car NAME [--tyre NAME] instead of --context.")
+    if car is None and tyre is None:
+        context = parse_context(context_text or "", entry.context_space, entry.id)
+    elif car is None or context_text:
+        raise UserError("--tyre goes with --car, and neither goes with --context.")
+    else:
+        context = context_of(entry.id, car, tyre)
+    numbers = [each.choose(checkpoint) for each in runs]
+    paths = [Path(path) for path in video] or [default_path(runs, numbers[0], entry.id, context, seed)]
+    columns = min(len(runs), COLUMNS)
+    widths = {path: panel_width(check_suffix(path), columns, width) for path in paths}
+    if fps is not None and not 0 < fps < float("inf"):
+        raise UserError(f"--fps must be above 0, not {fps:g}.")
+    with suppress(UserError):  # an environment that needs OpenGL will say so; another one does not care
+        choose_backend()
+
+    panels: list[Panel] = []
+    region = "IND" if entry.context_space.is_train(context)[0] else "OOD"
+    heading = (entry.id, describe(context, entry.context_space, entry.id), region)
+    try:
+        for each, number, title in zip(runs, numbers, titles(runs), strict=True):
+            env = make_stage(each, max(widths.values()))
+            panels.append(Panel(title, f"{number:,} updates", load(each.path, number), env, context))
+            panels[-1].begin(seed)
+            panels[-1].look()  # before a long rollout: can it be drawn at all?
+        last = steps_of(panels[0].env, entry.max_episode_steps, steps)
+        rate = float(panels[0].env.metadata.get("render_fps") or DEFAULT_RATE)
+        strides = {path: pace(rate, fps or MOST_PICTURES[check_suffix(path)]) for path in widths}
+        with written({path: rate / stride for path, stride in strides.items()}) as videos:
+            for step in range(last + 1):
+                end = step == last or all(panel.over for panel in panels)
+                for path, stride in strides.items():
+                    if end or step % stride == 0:
+                        videos[path].add(compose(panels, heading, widths[path], last))
+                if progress:
+                    progress(step, last)
+                if end:
+                    laps = [panel.lap() for panel in panels]
+                    break
+                for panel in panels:
+                    if not panel.over:
+                        panel.advance()
+    finally:
+        for panel in panels:
+            release(panel.env)
+            panel.env.close()
+    return Played(
+        entry.id, context, region, [panel.title for panel in panels], [panel.total for panel in panels],
+        [panel.steps for panel in panels], [panel.ended for panel in panels], list(widths), laps,
+    )  # fmt: skip
+
+
+def report(played: Played) -> str:
+    """Say what was played, the laps and returns, and where the videos are."""
+    space = get_env(played.env).context_space
+    lines = [f"{played.env}, {describe(played.context, space, played.env)} ({played.region})"]
+    rows = zip(played.titles, played.laps, played.returns, played.lengths, played.ended, strict=True)
+    for title, lap, total, length, ended in rows:
+        what = f"{lap}; " if lap else ""
+        lines.append(f"{title}: {what}return {short(total)} in {length:,} steps" + (f", {ended}" if ended else ""))
+    return "\n".join([*lines, *(f"video: {path} ({size_of(path)})" for path in played.files)])
+
+
+# What to show, and where to put it
+
+
+def parse_context(text: str, space: ContextSpace, env: str) -> Array:
+    """Read "x=2.5,z=-5"; features that are not named are as in the middle of the training region."""
+    context, seen = middle(space), set()
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if name not in space.names:
+            known = ", ".join(space.names)
+            raise UserError(f"{env} has no context feature '{name}'.{nearest(name, space.names)} It has {known}.")
+        if not equals or name in seen:
+            raise UserError(f"--context takes each feature once, as name=value with commas between, not '{text}'.")
+        seen.add(name)
+        try:
+            context[space.names.index(name)] = float(value)
+        except ValueError:
+            raise UserError(f"--context: {name} must be a number, not '{value}'.") from None
+    return space.check(context)[0]
+
+
+def middle(space: ContextSpace) -> Array:
+    """Give the middle of the training region, or that of a finite set's contexts which is nearest to it."""
+    if not isinstance(space.train, Finite):
+        return space.centre.copy()
+    distance = np.abs((space.train.values - space.centre) / space.half_range).sum(axis=1)
+    return space.train.values[int(distance.argmin())].copy()
+
+
+def describe(context: Array, space: ContextSpace, env: str) -> str:
+    """Write a context in words where it has a name, else with its units."""
+    if name := label_of(env, context):
+        return name
+    parts = zip(space.names, context, space.units, strict=True)
+    return ", ".join(f"{name} = {value:g} {unit}".strip() for name, value, unit in parts).replace("-", "−")
+
+
+def default_path(runs: Sequence[Run], number: int, env: str, context: Array, seed: int) -> Path:
+    """Name a video in the run's own directory after all that it shows."""
+    names = get_env(env).context_space.names
+    features = "".join(f"-{name}{value:g}" for name, value in zip(names, context, strict=True))
+    if name := label_of(env, context):
+        features = "-" + name.replace(" ", "-").replace("×", "")
+    others = "".join(f"-{other.config.method}-seed{other.config.seed}" for other in runs[1:])
+    start = f"-start{seed}" if seed else ""
+    return runs[0].path / "videos" / f"{number}{features}{start}{others}.mp4"
+
+
+def titles(runs: Sequence[Run]) -> list[str]:
+    """Call runs by their methods; where that does not tell them apart, by seed or directory as well."""
+    methods = [run.config.method for run in runs]
+    seeds = [f"{run.config.method}, seed {run.config.seed}" for run in runs]
+    folders = [f"{run.config.method}, {run.path.name}" for run in runs]
+    return next((names for names in (methods, seeds) if len(set(names)) == len(names)), folders)
+
+
+def panel_width(suffix: str, columns: int, width: int | None) -> int:
+    """Choose how wide a panel is, in pixels: GIFs smaller, unless told."""
+    if width is None:
+        widest = (GIF_TOTAL - (columns - 1) * GAP) // columns
+        return min(WIDTHS[columns], GIF_PANEL, widest) if suffix == ".gif" else WIDTHS[columns]
+    if not NARROWEST <= width <= WIDEST:
+        raise UserError(f"--width must be between {NARROWEST} and {WIDEST} pixels, not {width}.")
+    return width
+
+
+def steps_of(env: Any, most: int, steps: int | None) -> int:
+    """Give the number of steps to play: those asked for, at most an episode."""
+    limit = env.get_wrapper_attr("most_steps") if env.has_wrapper_attr("most_steps") else None
+    limit = limit or int((env.spec and env.spec.max_episode_steps) or most)
+    return limit if steps is None else min(steps, limit)
+
+
+def make_stage(run: Run, width: int) -> Any:
+    """Make the run's environment so that it draws itself, in this size if it can choose."""
+    options = {"render_mode": "rgb_array", "disable_env_checker": True}
+    options |= get_env(run.config.env).options_of_test(run.config.env_options)
+    try:
+        return make_env(run.config.env, width=width, height=round(width * ASPECT), **options)
+    except UserError:
+        pass  # its pictures will be scaled
+    try:
+        return make_env(run.config.env, **options)
+    except UserError as error:
+        if "'render_mode'" not in str(error):
+            raise
+        raise UserError(
+            f"{run.config.env} cannot draw itself: what makes it must take render_mode='rgb_array', see docs/video.md."
+        ) from None
+
+
+# Putting a picture together: a bar with the context, and per panel a bar with the numbers above the picture
+
+
+def compose(panels: Sequence[Panel], heading: tuple[str, str, str], width: int, last: int) -> Image.Image:
+    """Draw the panels in their present state, each so wide."""
+    columns = min(len(panels), COLUMNS)
+    rows = -(-len(panels) // columns)
+    unit = max(10.0, width / 26)  # the height of a letter's line
+    bar, top = round(1.9 * unit), round(3.0 * unit)
+    across = columns * width + (columns - 1) * GAP
+    height = top + round(width * ASPECT)
+    image = Image.new("RGB", (across, bar + rows * height + (rows - 1) * GAP), BAR)
+    draw_heading(ImageDraw.Draw(image), heading, across, bar, unit)
+    for index, panel in enumerate(panels):
+        row, column = divmod(index, columns)
+        image.paste(draw_panel(panel, width, top, unit, last), (column * (width + GAP), bar + row * (height + GAP)))
+    return image
+
+
+def draw_heading(pencil: ImageDraw.ImageDraw, heading: tuple[str, str, str], width: int, bar: int, unit: float) -> None:
+    """Draw the environment, the context and whether it is in or out of distribution."""
+    name, context, region = heading
+    pad, size = round(0.6 * unit), 0.85 * unit
+    while True:  # a context of many features needs smaller letters
+        parts = [(f"{name}   ", font(size, True)), (context, font(size, False)), (region, font(0.9 * size, True))]
+        widths = [letters.getlength(text) for text, letters in parts]
+        if sum(widths) + 4 * pad <= width or size < 6:
+            break
+        size *= 0.95
+    pencil.text((pad, bar / 2), parts[0][0], WHITE, parts[0][1], anchor="lm")
+    pencil.text((pad + widths[0], bar / 2), context, WHITE, parts[1][1], anchor="lm")
+    right, half = width - pad, 0.7 * size
+    box = (right - widths[2] - pad, bar / 2 - half, right, bar / 2 + half)
+    pencil.rounded_rectangle(box, radius=half / 2, fill=BADGES[region])
+    pencil.text((right - pad / 2, bar / 2), region, WHITE, parts[2][1], anchor="rm")
+
+
+def draw_panel(panel: Panel, width: int, top: int, unit: float, last: int) -> Image.Image:
+    """Draw one run: whose it is, how far it is, its return so far or its lap, and its picture below."""
+    panel.look()
+    size = (width, round(width * ASPECT))
+    image = Image.new("RGB", (width, top + size[1]), PANEL_BAR)
+    scaled = panel.picture if panel.picture.size == size else panel.picture.resize(size, Image.Resampling.LANCZOS)
+    image.paste(scaled, (0, top))
+    pencil = ImageDraw.Draw(image)
+    pad, upper, lower = round(0.6 * unit), 0.32 * top, 0.74 * top
+    total = (panel.lap() if panel.over else "") or f"return {panel.total:,.1f}".replace("-", "−")
+    letters = fitting(total, 1.05 * unit, 0.7 * width)
+    room = width - 3 * pad - letters.getlength(total)
+    pencil.text((pad, upper), panel.title, WHITE, fitting(panel.title, 1.05 * unit, room), anchor="lm")
+    pencil.text((width - pad, upper), total, WHITE, letters, anchor="rm")
+    pencil.text((pad, lower), panel.note, GREY, font(0.75 * unit, False), anchor="lm")
+    step = f"step {panel.steps:,} of {last:,}"
+    pencil.text((width - pad, lower), step, GREY, font(0.75 * unit, False), anchor="rm")
+    if panel.ended:
+        letters = font(0.95 * unit, True)
+        half = letters.getlength(panel.ended) / 2 + pad
+        x, y = width / 2, image.height - 1.4 * unit
+        pencil.rounded_rectangle((x - half, y - 0.85 * unit, x + half, y + 0.85 * unit), radius=unit / 2, fill=OVER)
+        pencil.text((x, y), panel.ended, WHITE, letters, anchor="mm")
+    return image
+
+
+def fitting(text: str, size: float, room: float) -> ImageFont.FreeTypeFont:
+    """Load bold letters so small that the text fits."""
+    while (letters := font(size, True)).getlength(text) > room and size > 6:
+        size *= 0.95
+    return letters

@@ -1,0 +1,159 @@
+"""What benches of races tell: memory over steps and cars, the time of a trained policy, and what is missing."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparc
+from sparc import cli
+from sparc.cli import bench
+from sparc.config import PRESETS
+
+BOAT, CARS = "DriftingBoat-v0", "RaceCars-g-track-1-v0"
+
+
+@pytest.fixture
+def measure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+    """Run a bench in this process, every rate by one call."""
+
+    def once(call: Callable[[], Any], seconds: float = 0.0) -> float:
+        call()
+        return 100.0
+
+    def run(*arguments: str) -> dict[str, Any]:
+        assert cli.main(["bench", *arguments]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    monkeypatch.setattr(bench, "rate", once)
+    monkeypatch.setenv(bench.ALONE, "1")
+    return run
+
+
+@pytest.mark.usefixtures("torcs")
+def test_a_race_tells_the_simulators_memory_over_steps_and_cars(measure: Callable[..., dict[str, Any]]) -> None:
+    asked = ("rollout", "--env", CARS, "--method", "only-obs", "--preset", "racing")
+    num_envs = PRESETS["racing"]["num_envs"]
+    assert measure(*asked)["env_steps"] == num_envs
+    found = measure(*asked, "--steps", "16e3")
+    assert 16_000 <= found["env_steps"] < 16_000 + num_envs
+    assert num_envs <= found["context_changes"] < 3_000  # nobody steers: within seconds every car is given up once
+    before, after = found["simulator_mb"]["before"], found["simulator_mb"]["after"]
+    assert 4.0 < before < 1_000.0 and abs(after - before) < 2.0
+
+
+def test_memory_is_that_of_the_processes_started() -> None:
+    here = bench.simulator_memory() or 0.0
+    held = [sys.executable, "-c", "x = b'x' * 50_000_000; print(flush=True); input()"]
+    with subprocess.Popen(held, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline()
+        assert 50.0 <= (bench.simulator_memory() or 0.0) - here < 100.0
+        process.kill()
+
+
+def test_evaluations_are_timed_with_a_runs_own_policy(
+    measure: Callable[..., dict[str, Any]], tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = sparc.train("only-obs", BOAT, run_dir=tmp_path / "run", **{**tiny, "updates": 20, "evaluate_every": 20})
+    loaded = []
+    real = sparc.runs.load.load
+    monkeypatch.setattr("sparc.runs.load.load", lambda *run: loaded.append(run) or real(*run))
+    found = measure("evaluate", str(run))
+    assert loaded == [(run,)]
+    told = {name: found[name] for name in ("env", "method", "run", "cells")}
+    assert told == {"env": BOAT, "method": "only-obs", "run": str(run), "cells": 441}
+    assert found["seconds"] > 0 and found["env_steps"] > 441
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("learner", "RUN"), "only `sparc bench evaluate` and `sparc bench time-to-return` take a run, not `learner`"),
+        (("evaluate", "RUN", "RUN2"), "`sparc bench evaluate` takes one run, not 2"),
+        (("evaluate", "RUN", "--method", "rma"), "--method does not go with a run"),
+        (("evaluate", "RUN"), "RUN is not a run directory"),
+        (("replay", "--steps", "100"), "--steps is for `sparc bench rollout`"),
+        (("train", "--return", "100"), "--return is for `sparc bench time-to-return`, not for `train`"),
+        (("time-to-return", "--return", "100"), "time-to-return needs a run, for example"),
+        (("time-to-return", "RUN"), "time-to-return needs --return, for example"),
+        (("time-to-return", "RUN", "--return", "much"), "--return must be a number, not 'much'"),
+        (("time-to-return", "RUN", "--return", "nan"), "--return must be a finite number"),
+        (("time-to-return", "RUN", "--return", "100"), "RUN is not a run directory"),
+        (("time-to-return", "RUN", "--return", "100", "--method", "rma"), "--method does not go with a run"),
+        (("rollout", "--steps", "many"), "--steps must be a whole number"),
+    ],
+)
+def test_what_does_not_go_together(
+    arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["bench", *arguments]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_missing_simulator_is_a_mistake_of_the_user(
+    sparc_cli: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = sparc_cli("bench", "rollout", "--env", CARS, "--preset", "racing", env={"PATH": "/nowhere"})
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("sparc: racing needs TORCS") and len(done.stderr.splitlines()) == 1
+
+
+def test_products_are_those_of_an_update() -> None:
+    """Worked out by hand for Only Obs: layers and heads of actor (o), critics (o, a), forwards and backwards."""
+    import numpy as np
+
+    from sparc.config import make_config
+    from sparc.methods import get_method
+    from sparc.methods.batch import Batch
+    from sparc.methods.qr_sac import Spec
+
+    obs, action, batch, width = 3, 2, 5, 7
+
+    def counted(**values: Any) -> int:
+        config = make_config({"method": "only-obs", "env": "any", "width": width, "num_quantiles": 4,
+                              "batch_size": batch, "chunk": 10, **values})  # fmt: skip
+        method = get_method("only-obs")(config, Spec(obs, action, (0.0,), (1.0,)))
+        drawn = [np.zeros((10, batch, *shape), np.float32) for shape in ((obs,), (action,), (), (), (obs,), (1,), (1,))]
+        return bench.flops(bench.products(method, Batch(*drawn, None, None)))
+
+    def forward(size_in: int, size_out: int) -> int:
+        return 2 * batch * (size_in * width + 3 * width * width + width * size_out)
+
+    actor, critic = forward(obs, 2 * action), forward(obs + action, 4)
+    first = 2 * batch * width  # per input: what a first layer's input costs
+    critics = (
+        actor + 2 * critic + 2 * (3 * critic - first * (obs + action))
+    )  # next action, targets, critics with gradient
+    actors = 3 * actor - first * obs + 2 * 2 * critic  # its own gradient, and that of its action through both critics
+    assert counted() == critics + actors
+    assert counted(policy_delay=2) == 2 * critics + actors
+
+
+def test_a_cold_product_has_new_weights_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+
+    used: list[tuple[int, ...]] = []
+    real = np.matmul
+
+    def matmul(a: Any, b: Any, out: Any) -> Any:
+        used.append((id(a), id(b), id(out)))
+        return real(a, b, out=out)
+
+    def five(call: Callable[[], Any], seconds: float = 0.0) -> float:
+        for _ in range(5):
+            call()
+        return 100.0
+
+    monkeypatch.setattr(np, "matmul", matmul)
+    monkeypatch.setattr(bench, "rate", five)
+    shape = bench.Counter({(4, 512, 512): 2})
+    assert bench.sgemm_gflops(shape) == bench.sgemm_gflops(shape, cold=True) == 2 * 4 * 512 * 512 * 100 / 1e9
+    warm, cold = used[:5], used[5:]
+    assert len(set(warm)) == 1
+    assert [len({call[i] for call in cold}) for i in range(3)] == [1, 5, 1]
+    assert bench.COLD_BYTES // (4 * 512 * 512) == 8

@@ -1,0 +1,226 @@
+"""Suites of races, run for real, with boats in two waters in place of cars in two physics: that needs no TORCS."""
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import yaml
+
+from sparc.acting.adaptation import Trace
+from sparc.acting.evaluate import Evaluation
+from sparc.envs.registry import get_env
+from sparc.errors import UserError
+from sparc.runs.run import Run
+from sparc.runs.tests import evaluate_run, stem_of
+from sparc.suites.gather import add, gather
+from sparc.suites.runner import Runner
+from sparc.suites.status import Finished, Standing, finished, next_test, survey
+from sparc.suites.tables import EnvResults, read
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+ENV = "TwoWaters-v0"
+WATERS = '''
+"""Boats that are judged like laps; in the updated physics, they drift twice as far."""
+import numpy as np
+from sparc.envs.registry import register_env
+from sparc.envs.boat.env import CURRENT, BoatVectorEnv, make_boat
+from sparc.envs.racing import RACES
+
+class TwoWaters(BoatVectorEnv):
+    def __init__(self, num_envs, max_episode_steps=None, change_probability=0.0, physics="standard"):
+        super().__init__(num_envs, max_episode_steps, change_probability)
+        self.drift = 2.0 if physics == "updated" else 1.0
+
+    def _advance(self, actions):
+        contexts, self.contexts = self.contexts, self.contexts * self.drift
+        try:
+            return super()._advance(actions)
+        finally:
+            self.contexts = contexts
+
+    def measures(self):
+        ratio = 1.0 + np.abs(self.contexts).sum(axis=1) * self.drift
+        done = ratio < 2.0
+        nothing = np.full(self.num_envs, np.nan)
+        return {
+            "completed": done * 1.0, "clean": (ratio < 1.5) * 1.0, "lap_time": np.where(done, 90 * ratio, nothing),
+            "reference": np.full(self.num_envs, 90.0), "ratio": np.where(done, ratio, 2.0),
+            "completed_ratio": np.where(done, ratio, nothing),
+        }
+
+    def labels(self):
+        return [f"boat {x:g} {y:g}" for x, y in self.contexts]
+
+RACES["TwoWaters-v0"] = None, None
+register_env("TwoWaters-v0", context_space=CURRENT, make=make_boat, make_vector=TwoWaters, max_episode_steps=100)
+'''
+
+
+@pytest.fixture
+def suites(tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the environment, a suite of runs, and one that tests these in another physics."""
+    (tmp_path / "waters.py").write_text(WATERS)
+    both = {"methods": ["sparc", "only-obs"], "envs": [f"waters:{ENV}"], "seeds": [0], "grid": 3, "config": tiny}
+    (tmp_path / "races.yaml").write_text(yaml.safe_dump(both | {"updates": 200}))
+    (tmp_path / "again.yaml").write_text(
+        yaml.safe_dump(both | {"updates": 200, "runs": "races", "physics": ["updated"]})
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_runs_are_tested_in_another_physics_without_being_trained_again(suites: Path, sparc_cli: Cli) -> None:
+    first = sparc_cli("suite", "run", "races.yaml", "--methods", "sparc")
+    assert first.returncode == 0, first.stderr
+    assert "done: IND" in first.stderr and "OOD clean 0% ratio 2.000" in first.stderr
+    status = sparc_cli("suite", "status", "races.yaml").stdout
+    assert "score" in status and "OOD clean 0% ratio 2.000" in status and "return" not in status
+    log = (suites / "runs" / "races" / ENV / "sparc" / "seed0.log").read_text()
+    assert len(re.findall(r"updates, .* IND eval clean \d+% ratio \d\.\d{3} ·", log)) == 2  # after 100 and 200
+    assert re.search(r"^done: best checkpoint \d+, clean \d+% ratio \d\.\d{3} over the IND settings", log, re.MULTILINE)
+    again = sparc_cli("suite", "run", "again.yaml")
+    assert again.returncode == 0, again.stderr
+    told = [line for line in again.stderr.splitlines() if line.startswith(f"../races/{ENV}/sparc/seed0")]
+    assert [line.split(": ", 1)[1].split(":")[0] for line in told] == ["evaluating", "done"]  # one test, no training
+    other = [line for line in again.stderr.splitlines() if line.startswith(f"../races/{ENV}/only-obs/seed0")]
+    words = [line.split(": ", 1)[1].split(" ")[0].rstrip(":") for line in other]
+    assert words == ["training", "evaluating", "evaluating", "done"]  # where it was missing; into the shared folder
+    assert not (suites / "runs" / "again" / ENV).exists()
+
+    pictures = suites / "runs" / "races" / ENV / "sparc" / "seed0" / "evaluations"
+    standard = (pictures / "heatmap.png").read_bytes()
+    assert (pictures / "heatmap-updated.png").read_bytes() not in (b"", standard)  # each physics has its picture
+
+    report = sparc_cli("suite", "report", "again.yaml", "--out", suites / "out")
+    assert report.returncode == 0, report.stderr
+    found = read(suites / "out")
+    part = found.envs[ENV]
+    after = part.physics["updated"]
+    assert part.named == after.named and part.named[0] == "boat -1 -1" and len(part.named) == 9
+    np.testing.assert_allclose(part.measures["sparc"][0]["ratio"], [2, 2, 2, 2, 1, 2, 2, 2, 2])
+    assert not np.array_equal(part.returns["sparc"][0], after.returns["sparc"][0])
+    run = Run.open(suites / "runs" / "races" / ENV / "sparc" / "seed0")
+    there = Evaluation.read_csv(stem_of(run, run.choose("best"), 3, 1, "updated").with_suffix(".csv"))
+    np.testing.assert_allclose(after.returns["sparc"][0], there.returns, rtol=1e-7)
+    scores = [record for record in run.records() if record["kind"] == "evaluation"]
+    for name in ("clean", "ratio"):  # during training
+        np.testing.assert_allclose(part.curves["sparc"][0].measures[name], [score[name] for score in scores], rtol=1e-7)
+    assert found.manifest["labels"] == {}  # a plane
+    assert found.manifest["members"][0]["run"] == f"../races/{ENV}/sparc/seed0"
+    page = (suites / "out" / "report.html").read_text()
+    assert f"What the new physics changes: {ENV}, updated physics" in page and str(suites) not in page
+    assert (suites / "out" / "figures" / f"physics-updated-{ENV}.png").exists()
+
+
+def test_a_member_is_done_when_every_test_is_there_and_whole(suites: Path, tiny: dict[str, Any]) -> None:
+    import waters  # noqa: F401 (registers it)
+
+    import sparc
+    from sparc.runs.adaptations import adapt_run
+    from sparc.suites.suite import find_suite
+
+    suite = find_suite("again.yaml").scaled(methods=["only-obs"])
+    (member,) = suite.members()
+    folder = suites / "runs" / "again"
+    fields = {name: value for name, value in member.config.to_dict().items() if name not in ("method", "env")}
+    sparc.train("only-obs", member.config.env, run_dir=folder / member.path, **fields)
+    run = Run.open(folder / member.path)
+    number = run.choose("best")
+
+    def where() -> Standing:
+        return survey(suite, member, folder)
+
+    assert next_test(suite, run) == ["--adaptation"] and where().note == "not evaluated yet"
+    assert where().score.startswith("IND clean ")  # by the training's last evaluation
+    evaluate_run(run, 3, 1, "best", None)
+    assert next_test(suite, run) == ["--adaptation"]
+    adapt_run(run, number, 3)
+    assert next_test(suite, run) == ["--physics", "updated"]
+    assert (where().state, where().note) == ("waiting", "not evaluated yet in the updated physics")
+    entry = gather(suite, folder).manifest["members"][0]
+    assert entry["state"] == "partial" and "updated physics" in entry["note"]
+
+    runner = Runner(suite, folder)
+    (mine,) = runner.members
+    runner.standings[mine], runner.tests[mine] = Standing("evaluating"), ["--adaptation"]
+    runner.conclude(mine, 0)
+    assert runner.standings[mine].state == "waiting"  # the next test can begin
+    runner.standings[mine], runner.tests[mine] = Standing("evaluating"), ["--physics", "updated"]
+    runner.conclude(mine, 0)
+    assert runner.standings[mine].state == "failed"  # nothing came of it
+
+    evaluate_run(run, 3, 1, "best", None, "updated")
+    assert next_test(suite, run) == [] and where().state == "done"
+    assert where().score == "OOD clean 0% ratio 2.000"
+    assert set(finished(suite, run).elsewhere) == {"updated"}
+    rows = stem_of(run, number, 3, 1, "updated").with_suffix(".csv")
+    rows.write_text(rows.read_text()[:-40])
+    assert next_test(suite, run) == ["--physics", "updated"] and "damaged" in where().note
+
+
+@pytest.mark.parametrize("physics", [None, "updated"])
+def test_laps_against_another_ai_or_in_other_contexts_are_a_gap(
+    suites: Path, monkeypatch: pytest.MonkeyPatch, physics: str | None
+) -> None:
+    import waters  # noqa: F401 (registers it)
+
+    from sparc.suites.suite import find_suite
+
+    suite = find_suite("again.yaml")
+    space = get_env(ENV).context_space
+    contexts = space.grid(3)
+    zeros, ind = np.zeros(9), space.is_train(contexts)
+    found = {(method, name): Evaluation(space.names, contexts.copy(), ind, zeros.astype(int), zeros, zeros, zeros > 0,
+                                        {"reference": np.full(9, 90.0)})
+             for method in suite.methods for name in (None, "updated")}  # fmt: skip
+
+    def gathered() -> list[str]:
+        part = EnvResults(space, contexts, ind, physics={"updated": EnvResults(space, contexts, ind)})
+        notes = []
+        for member in suite.members():
+            mine = {name: found[member.config.method, name] for name in (None, "updated")}
+            empty = Trace(np.empty(0, str), *[np.empty(0)] * 4)
+            done = Finished(200, mine[None], empty, None, {"updated": mine["updated"]})
+            monkeypatch.setattr("sparc.suites.gather.finished", lambda *_, done=done: done)
+            try:
+                add(part, suite, member, cast("Run", SimpleNamespace(records=list)))
+            except UserError as error:
+                notes.append(str(error))
+        assert len(part.returns) == len(part.physics["updated"].returns) == 2 - len(notes)  # never half a member
+        return notes
+
+    assert gathered() == []
+    laps = found["only-obs", physics].measures["reference"]
+    laps[4] += 0.0005  # as read from rounded numbers
+    assert gathered() == []
+    laps[4] += 0.1
+    (note,) = gathered()
+    assert note.startswith(f"../races/{ENV}/only-obs/seed0 was compared with other laps of the built-in AI than sparc")
+    assert "delete its evaluations" in note
+    laps[4] = 90.0
+    found["only-obs", physics].contexts[4] += 0.5
+    assert [note.split(":")[0] for note in gathered()] == ["It was tested in other contexts than the suite's"]
+
+
+def test_the_manifest_holds_the_names_of_cars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sparc.suites.suite import find_suite
+
+    env = "RaceCars-forza-v0"
+    suite = find_suite("race-cars").scaled(methods=["sparc"], seeds=[0], envs=[env])
+    named = [f"car {number}" for number in range(515)]
+
+    def put(part: EnvResults, *_: Any) -> dict[str, Any]:
+        part.named[:] = named
+        return {"checkpoint": 1}
+
+    monkeypatch.setattr("sparc.suites.gather.add", put)
+    monkeypatch.setattr("sparc.suites.gather.survey", lambda *_: Standing("done"))
+    monkeypatch.setattr("sparc.suites.gather.about", lambda _: {})
+    monkeypatch.setattr(Run, "open", lambda _: None)
+    assert gather(suite, tmp_path).manifest["labels"] == {env: named}
