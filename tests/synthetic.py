@@ -7,12 +7,15 @@ import numpy as np
 from sparc.acting.adaptation import Latents, Trace
 from sparc.contexts import ContextSpace, Finite
 from sparc.envs.registry import get_env
-from sparc.suites.tables import EXPERT, Curve, EnvResults, Results, by_label, label
+from sparc.methods import all_methods
+from sparc.report.figures.style import Style, method_style
+from sparc.suites.tables import Curve, EnvResults, Results, by_label, label
 
 ENVS = ("WindHalfCheetah-v5", "WindHopper-v5", "WindWalker2d-v5")
 METHODS = {"sparc": 1.0, "rma": 0.9, "only-obs": 0.6, "history-input": 0.85, "oracle": 1.1}  # level of the returns
 ADAPTERS = ("sparc", "rma")
 UPDATES, EXPERT_UPDATES = 300_000, 220_000
+STYLES: dict[str, Style] = {name: look for name in METHODS if (look := method_style(all_methods()[name]))}
 
 
 def make_results(
@@ -45,7 +48,7 @@ def make_results(
                     updates = np.arange(1, 31) * 10_000.0
                     curve = level * 4000 * (1 - np.exp(-updates / 80_000)) + rng.normal(0, 120, 30)
                     phase = (
-                        np.where(updates <= EXPERT_UPDATES, EXPERT, "adapter") if method == "rma" else ["train"] * 30
+                        np.where(updates <= EXPERT_UPDATES, "expert", "adapter") if method == "rma" else ["train"] * 30
                     )
                     fill(part.curves, name, seed, Curve(updates, curve, np.array(phase)))
                     fill(part.traces, name, seed, trace(method, level, rng))

@@ -8,6 +8,7 @@ from sparc.envs.boat import env as boat
 from sparc.envs.registry import make_env, make_vector_env, register_env
 from sparc.envs.wind import env as wind
 from sparc.errors import RunFailure, SparcError, UserError
+from sparc.methods import register_method
 
 if TYPE_CHECKING:
     from sparc.acting.evaluate import evaluate
@@ -24,6 +25,7 @@ __all__ = [
     "make_env",
     "make_vector_env",
     "register_env",
+    "register_method",
     "resume",
     "train",
 ]

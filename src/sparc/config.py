@@ -1,15 +1,17 @@
 """One flat, frozen configuration; each field carries its help text and its range, so it can check itself.
 
 The same fields are command-line options (`--batch-size 64`), keys of a YAML file and keywords of `sparc.train`.
+Options that only one method has are declared where it is registered (`sparc.register_method`) and stand in
+`Config.options`; outside of Python they are fields like the others.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparc.errors import UserError, nearest
 
@@ -26,14 +28,13 @@ def option(default: Any, help: str, *, low: float | None = None, high: float | N
 
 MAX_SEED = 2**31 - 1
 MIN_RENORM_BATCH = 8  # the mean and variance of fewer rows say little
-EXPERT_SHARE = 0.75  # of RMA's updates go to its first phase, unless expert_updates says otherwise
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """Everything that defines a run. The defaults are the preset `mujoco`: the paper's MuJoCo settings."""
 
-    method: str = dataclasses.field(metadata={"help": "sparc, rma, only-obs, history-input or oracle"})
+    method: str = dataclasses.field(metadata={"help": "a method's name, or module:name, see `sparc methods`"})
     env: str = dataclasses.field(metadata={"help": "an environment id, see `sparc envs`"})
     seed: int = option(0, "seed of networks, exploration, minibatches and environments", low=0, high=MAX_SEED)
     updates: int = option(3_000_000, "number of gradient updates in all", low=1)
@@ -66,10 +67,6 @@ class Config:
     )
     normalize_observations: bool = option(False, "standardise observations by their running mean and variance")
     observation_clip: float = option(10.0, "largest absolute value of a standardised observation", above=0)
-    rollout_policy: Literal["adapter", "expert"] = option(
-        "adapter", "sparc only: the policy that gathers experience", choices=("adapter", "expert")
-    )
-    expert_updates: int = option(0, "rma only: updates of the first phase; 0 means three quarters of all", low=0)
 
     num_envs: int = option(10, "environments stepped together", low=1)
     steps_per_update: int = option(1, "environment steps per gradient update", low=1)
@@ -80,10 +77,15 @@ class Config:
     log_every: int = option(1_000, "updates between two lines of metrics", low=1)
     evaluate_every: int = option(10_000, "updates between two evaluations, each followed by a checkpoint", low=1)
 
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # the method's own, see `declare_options`
+
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, checked(field, getattr(self, field.name)))
-        for name in ("updates", "log_every", "evaluate_every", "expert_updates"):
+        for name, field in FIELDS.items():
+            object.__setattr__(self, name, checked(field, getattr(self, name)))
+        own = declared(self.method).fields
+        object.__setattr__(self, "options", {name: checked(own[name], self.options.get(name, own[name].default))
+                                             for name in own})  # fmt: skip
+        for name in ("updates", "log_every", "evaluate_every"):
             multiple_of(name, getattr(self, name), self.chunk, "chunk")
         multiple_of("chunk × steps_per_update", self.chunk * self.steps_per_update, self.num_envs, "num_envs")
         if taken := {"id", "num_envs", "threads"} & self.env_options.keys():
@@ -109,31 +111,91 @@ class Config:
         for name, needed in (("target_rate", "target_networks"), ("observation_clip", "normalize_observations")):
             if not getattr(self, needed) and getattr(self, name) != FIELDS[name].default:
                 raise UserError(f"{name} changes nothing without {needed}: set {needed}=true, or leave {name} out.")
-        if self.rollout_policy != "adapter" and self.method != "sparc":
-            raise UserError(f"rollout_policy is an option of sparc alone, {self.method} has one policy that acts.")
-        if self.expert_updates and self.method != "rma":
-            raise UserError(f"expert_updates is an option of rma alone, {self.method} has one phase.")
-        if self.method == "rma" and not self.expert_updates:
-            share = int(EXPERT_SHARE * self.updates) // self.chunk * self.chunk
-            object.__setattr__(self, "expert_updates", max(share, self.chunk))
-        if self.method == "rma" and self.expert_updates >= self.updates:
-            raise UserError(
-                f"expert_updates ({self.expert_updates}) must be less than updates ({self.updates}): "
-                "rma's adapter learns after them."
-            )
         # of a lane's newest rows every other one may close an episode, and is then no transition
         if self.replay_capacity // self.num_envs * self.num_envs < 2 * max(self.random_steps, self.num_envs):
             raise UserError(
                 f"replay_capacity ({self.replay_capacity}) must be at least twice random_steps ({self.random_steps}) "
                 f"and num_envs ({self.num_envs}): learning waits for that many transitions."
             )
+        self.options.update(declared(self.method).resolve(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain values for YAML and JSON."""
-        return dataclasses.asdict(self)
+        """Return plain values for YAML and JSON, the method's own options among the other fields."""
+        values = dataclasses.asdict(self)
+        return values | values.pop("options")
+
+    @property
+    def extendable(self) -> bool:
+        """Whether a run can get more updates: learning rates that fall towards its last update cannot rise again."""
+        return self.final_rate == 1.0
 
 
-FIELDS = {field.name: field for field in dataclasses.fields(Config)}
+FIELDS = {field.name: field for field in dataclasses.fields(Config) if field.name != "options"}
+
+
+# Options of one method
+
+
+class Declared(NamedTuple):
+    """What a method adds to the config."""
+
+    fields: Mapping[str, dataclasses.Field[Any]] = {}
+    resolve: Callable[[Config], Mapping[str, Any]] = lambda config: {}  # fills in values, refuses impossible ones
+
+
+OPTION_TYPES = ("int", "float", "bool", "str")
+_declared: dict[str, Declared] = {}  # by the method's name
+
+
+def declare_options(method: str, options: Mapping[str, Any], resolve: Callable[[Config], Mapping[str, Any]]) -> None:
+    """Add a method's own options, each made with `option`; `resolve` sees a config whose single values are checked."""
+    for name, field in options.items():
+        if name in FIELDS:
+            raise UserError(f"method '{method}': the option '{name}' is a field of every method: choose another name.")
+        kind = type(field.default).__name__ if isinstance(field, dataclasses.Field) else ""
+        if kind not in OPTION_TYPES:
+            raise UserError(
+                f"method '{method}': declare the option '{name}' with sparc.config.option(default, help), "
+                f"the default of type {', '.join(OPTION_TYPES)}."
+            )
+        field.name, field.type = name, kind
+    _declared[method] = Declared(options, resolve)
+
+
+def declared(method: str) -> Declared:
+    """Return what a method, by its name or "module:name", adds to the config."""
+    return _declared.get(str(method).rpartition(":")[2], Declared())
+
+
+def owners(option: str) -> list[str]:
+    """Return the methods that have an option."""
+    return [method for method, own in _declared.items() if option in own.fields]
+
+
+def split_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `Config` for flat values; refuse unknown names and options of other methods.
+
+    An option of another method at its default is left out: the config files of older runs have those of all methods.
+    """
+    method = str(values.get("method", ""))
+    shared: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in FIELDS:
+            shared[name] = value
+        elif name in declared(method).fields:
+            own[name] = value
+        elif others := owners(name):
+            field = _declared[others[0]].fields[name]
+            if checked(field, value) != field.default:
+                raise UserError(f"{name} is an option of {' and '.join(others)}, not of {method}: leave it out.")
+        else:
+            known = [*FIELDS, *declared(method).fields]
+            raise UserError(
+                f"There is no config field '{name}'.{nearest(str(name), known)} `sparc train --help` lists all."
+            )
+    return {**shared, "options": own}
+
 
 # What differs from the defaults. `fast` learns robots in the wind in minutes of one core; `light` is for small problems
 # such as DriftingBoat, `racing` for TORCS on one or two cores; `mujoco` and `gran-turismo` are the paper's own.
@@ -214,19 +276,20 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+def field_value(name: str, values: Mapping[str, Any], preset: str) -> Any:
+    """Return the value of a field that `make_config` would take, unchecked."""
+    return {**PRESETS.get(preset, {}), **values}.get(name, FIELDS[name].default)
+
+
 def make_config(values: Mapping[str, Any], preset: str = "mujoco") -> Config:
     """Put values over a preset; an unknown name is a UserError that names the nearest field."""
     if preset not in PRESETS:
         raise UserError(f"There is no preset '{preset}': choose one of {', '.join(PRESETS)}.{nearest(preset, PRESETS)}")
-    for name in values:
-        if name not in FIELDS:
-            raise UserError(
-                f"There is no config field '{name}'.{nearest(str(name), FIELDS)} `sparc train --help` lists all."
-            )
+    arguments = split_options(values)
     for name in ("method", "env"):
         if name not in values:
             raise UserError(f"The config lacks '{name}': {FIELDS[name].metadata['help']}.")
-    merged = {**PRESETS[preset], **values}
+    merged = {**PRESETS[preset], **arguments}
     if PRESETS[preset].get("tune_temperature") and not merged["tune_temperature"] and "temperature" not in values:
         raise UserError(
             f"The preset {preset} tunes the temperature: with tune_temperature=false also set temperature to the one "

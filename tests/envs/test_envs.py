@@ -461,8 +461,8 @@ def test_plugins_register_on_the_first_lookup(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("sparc.envs.registry._plugins_loaded", False)
     monkeypatch.setattr(
-        "sparc.envs.registry.entry_points",
-        lambda group: [Plugin(), Working()] if group == "sparc.envs.registry" else [],
+        "sparc.plugins.entry_points",
+        lambda group: [Plugin(), Working()] if group == "sparc.envs" else [],
     )
     with pytest.warns(UserWarning, match="broken_plugin"):
         all_envs()

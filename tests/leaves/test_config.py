@@ -43,7 +43,6 @@ def refused(**values: Any) -> str:
                 "steps_per_update": 1,
                 "evaluate_every": 10_000,
                 "n_step": 1,
-                "rollout_policy": "adapter",
             },
         ),
         (
@@ -62,7 +61,6 @@ def refused(**values: Any) -> str:
                 "updates": 9_000_000,
                 "width": 2048,
                 "latent": 64,
-                "rollout_policy": "adapter",
             },
         ),
     ],
@@ -70,6 +68,7 @@ def refused(**values: Any) -> str:
 def test_presets_carry_the_papers_numbers(preset: str, numbers: dict[str, Any]) -> None:
     config = make_config(WHO, preset)
     assert {name: getattr(config, name) for name in numbers} == numbers
+    assert config.options == {"rollout_policy": "adapter"}
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -184,7 +183,9 @@ def test_a_field_name_that_is_no_text_is_refused() -> None:
 
 @pytest.mark.parametrize("field", ["updates", "log_every", "evaluate_every", "expert_updates"])
 def test_rhythms_must_be_multiples_of_the_chunk(field: str) -> None:
-    message = refused(**{"chunk": 20, "updates": 2000, "log_every": 100, "evaluate_every": 200, field: 130})
+    message = refused(
+        **{"method": "rma", "chunk": 20, "updates": 2000, "log_every": 100, "evaluate_every": 200, field: 130}
+    )
     assert message == f"{field} (130) must be a multiple of chunk (20): take 120 or 140."
 
 
@@ -201,15 +202,15 @@ def test_the_steps_of_a_chunk_must_be_shared_by_the_environments() -> None:
 @pytest.mark.parametrize(("updates", "expert"), [(3_000_000, 2_250_000), (1000, 750), (250, 150), (100, 50)])
 def test_three_quarters_of_rmas_updates_go_to_the_expert(updates: int, expert: int) -> None:
     small = {"log_every": 50, "evaluate_every": 50}
-    assert make_config(WHO | small | {"method": "rma", "updates": updates}).expert_updates == expert
-    assert make_config(WHO | small | {"updates": updates}).expert_updates == 0  # sparc has one phase
+    assert make_config(WHO | small | {"method": "rma", "updates": updates}).options == {"expert_updates": expert}
+    assert "expert_updates" not in make_config(WHO | small | {"updates": updates}).options  # sparc has one phase
 
 
 def test_rmas_own_number_of_expert_updates_is_kept_when_the_run_is_extended() -> None:
     config = make_config(WHO | {"method": "rma", "updates": 1000, "expert_updates": 400})
-    assert config.expert_updates == 400
+    assert config.options["expert_updates"] == 400
     resolved = make_config(WHO | {"method": "rma", "updates": 1000})
-    assert dataclasses.replace(resolved, updates=2000).expert_updates == 750
+    assert dataclasses.replace(resolved, updates=2000).options["expert_updates"] == 750
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ def test_yaml_round_trip(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False))
     assert make_config(read_config(file)) == config
-    assert list(config.to_dict()) == list(FIELDS)
+    assert list(config.to_dict()) == [*FIELDS, "expert_updates"]
 
 
 def test_yaml_that_a_person_writes(tmp_path: Path) -> None:
@@ -295,5 +296,13 @@ def test_what_sparc_sets_itself_is_no_option_of_an_environment(options: dict[str
 
 
 def test_an_option_of_another_method_is_refused() -> None:
-    with pytest.raises(UserError, match="rollout_policy is an option of sparc alone"):
+    with pytest.raises(UserError, match="rollout_policy is an option of sparc, not of oracle: leave it out"):
         make_config({"method": "oracle", "env": "any", "rollout_policy": "expert"})
+
+
+def test_config_files_of_older_runs_have_the_options_of_all_methods() -> None:
+    old = {"rollout_policy": "adapter", "expert_updates": 0}
+    assert make_config(WHO | old) == make_config(WHO)
+    assert make_config(WHO | {"method": "oracle"} | old).options == {}
+    rma = WHO | {"method": "rma", "updates": 1000}
+    assert make_config(rma | old | {"expert_updates": 400}).options == {"expert_updates": 400}

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from sparc.config import make_config
-from sparc.methods import METHODS, get_method, losses
+from sparc.methods import all_methods, find_method, get_method, losses
 from sparc.methods.batch import Batch
 from sparc.methods.qr_sac import QrSac, Spec, State, scan_updates
 
@@ -34,7 +34,9 @@ O, A, C = 5, 2, 2  # noqa: E741
 SPEC = Spec(O, A, (1.0, -2.0), (2.0, 4.0))
 SMALL = {"width": 32, "batch_size": 8}
 PRESETS = ("mujoco", "gran-turismo")
-CASES = [f"{preset}/{name}/{phase}" for preset in PRESETS for name in METHODS for phase in get_method(name).phases]
+CASES = [
+    f"{preset}/{name}/{phase}" for preset in PRESETS for name in all_methods() for phase in find_method(name).phases
+]
 PARTS = ("expert", "adapter", "critics", "targets", "log_temperature")
 # Compiling is most of the time here, and optimising is most of compiling.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
-from synthetic import CARS, ENVS, make_races, make_results
+from synthetic import CARS, ENVS, STYLES, make_races, make_results
 
 from sparc.acting.adaptation import Latents, Trace
 from sparc.contexts import ContextSpace
 from sparc.report.figures.adaptation import GAIT, adaptation, align, latent_map, thinned
-from sparc.report.figures.style import FADED, STYLES, save
+from sparc.report.figures.style import FADED, save
 from sparc.report.settling import settling
 from sparc.suites.tables import Results
 

@@ -10,6 +10,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.patches import Rectangle
+from synthetic import ENVS, STYLES, make_results
 
 from sparc.acting.evaluate import Evaluation
 from sparc.contexts import ContextSpace, Finite
@@ -18,7 +19,6 @@ from sparc.report.figures.maps import axis_label, draw_map, heatmap
 from sparc.report.figures.style import (
     LARGEST,
     SEQUENCE,
-    STYLES,
     grouped,
     new_figure,
     plus_minus,
@@ -141,10 +141,25 @@ def test_styles_differ_in_colour_and_in_marker_and_in_dashes() -> None:
 
 
 def test_variations_get_a_sequence_from_dark_to_light() -> None:
-    labels = ["sparc", "sparc H=1", "sparc H=5", "sparc H=50"]
-    assert style("sparc", labels) is STYLES["sparc"]
-    assert [style(label, labels) for label in labels[1:]] == [SEQUENCE[0], SEQUENCE[3], SEQUENCE[-1]]
-    assert len({style(f"a {i}", [f"a {i}" for i in range(9)]) for i in range(9)}) == len(SEQUENCE)  # then again
+    results = make_results(ENVS[:1], {"sparc": 1.0}, (0,), variations=("", "H=1", "H=5", "H=50"))
+    looks = [style(label, results) for label in results.labels]
+    assert looks == [STYLES["sparc"], SEQUENCE[0], SEQUENCE[3], SEQUENCE[-1]]
+    many = make_results(ENVS[:1], {"sparc": 1.0}, (0,), variations=tuple(f"H={i}" for i in range(9)))
+    assert len({style(label, many) for label in many.labels}) == len(SEQUENCE)  # then again
+    assert style("sparc", many) == STYLES["sparc"]  # the method, whatever its variations
+
+
+def test_a_method_without_a_colour_gets_one_of_the_sequence() -> None:
+    results = make_results(ENVS[:1], {"sparc": 1.0, "elsewhere": 0.5}, (0,))
+    assert style("elsewhere", results) == SEQUENCE[0] and results.names["elsewhere"] == "elsewhere"
+
+
+def test_a_method_that_is_not_registered_here_looks_as_its_results_say() -> None:
+    results = make_results(ENVS[:1], {"sparc": 1.0, "elsewhere": 0.5}, (0,))
+    described = {"title": "Elsewhere", "colour": "#123456", "marker": "*", "dash": [0, [2, 1]], "reads": "context"}
+    results.manifest["methods"] = {"elsewhere": described}
+    assert style("elsewhere", results) == ("#123456", "*", (0, (2, 1)), 1.2)
+    assert results.names["elsewhere"] == "Elsewhere" and results.entry("elsewhere").privileged
 
 
 def test_saved_figures_keep_their_text_and_no_date(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from matplotlib.collections import LineCollection, PatchCollection, QuadMesh
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from synthetic import CARS, ENVS, POWER_MASS, SKILL, make_races, make_results
+from synthetic import CARS, ENVS, POWER_MASS, SKILL, STYLES, make_races, make_results
 
 from sparc.envs.measures import MEASURES
 from sparc.envs.racing.course import Course
@@ -19,7 +19,7 @@ from sparc.envs.registry import get_env
 from sparc.report.figures import races as race_figures
 from sparc.report.figures.curves import learning_curves
 from sparc.report.figures.races import PARTLY, lap_map, laps, physics_update, racing_line
-from sparc.report.figures.style import ALARM, LARGEST, STYLES, save
+from sparc.report.figures.style import ALARM, LARGEST, save
 from sparc.report.figures.suite import write_all
 from sparc.report.laps import mean_of, over_seeds, races, run_means
 from sparc.suites.tables import Results

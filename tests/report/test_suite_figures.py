@@ -12,12 +12,12 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from synthetic import ENVS, EXPERT_UPDATES, METHODS, make_results
+from synthetic import ENVS, EXPERT_UPDATES, METHODS, STYLES, make_results
 
 from sparc.contexts import ContextSpace
 from sparc.report.figures.curves import history_length, learning_curves
 from sparc.report.figures.panels import map_panels, outer
-from sparc.report.figures.style import LARGEST, STYLES, save, style
+from sparc.report.figures.style import LARGEST, save, style
 from sparc.report.figures.suite import MOST_PAIRS, differences, heatmaps, summary_figure, write_all
 from sparc.suites.tables import Curve, EnvResults, Results
 
@@ -416,7 +416,7 @@ def test_variations_are_written_small_as_well(tmp_path: Path) -> None:
         *(f"{k}-{ENV}" for k in ("heatmaps", "difference", "adaptation", "latents")),
     }
     assert {path.name for path in tmp_path.iterdir() if path.stat().st_size > LARGEST} == set()
-    colours = [style(name, results.labels).colour for name in results.labels]
+    colours = [style(name, results).colour for name in results.labels]
     assert len(set(colours)) == 5
 
 

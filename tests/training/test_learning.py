@@ -7,7 +7,7 @@ import pytest
 
 import sparc
 from sparc.envs.registry import get_env
-from sparc.methods import METHODS
+from sparc.methods import all_methods
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], dic
     return of
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", all_methods())
 def test_learns(method: str, result: Callable[[str, int], dict[str, float]]) -> None:
     learned = result(method, UPDATES[method])
     assert learned["ind"] > IND and learned["ood"] > OOD[method], learned

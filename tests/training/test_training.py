@@ -21,7 +21,7 @@ from sparc.cli import main
 from sparc.config import Config, make_config
 from sparc.envs.registry import get_env
 from sparc.errors import RunFailure, UserError
-from sparc.methods import METHODS
+from sparc.methods import all_methods
 from sparc.runs import checkpoint
 from sparc.runs.run import Run
 from sparc.training import loop as training
@@ -147,7 +147,7 @@ def test_the_seed_decides_every_bit(
     assert not same & {"collector.obs", "collector.history", "collector.env.rng", "collector.env.contexts"}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", all_methods())
 def test_an_interrupted_and_extended_run_is_the_straight_one(
     method: str,
     straight: Callable[[str], Path],

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,6 +18,8 @@ from sparc.cli import commands
 from sparc.cli.bench import BENCHES, TIME_TO_RETURN
 from sparc.config import FIELDS, PRESETS
 from sparc.errors import SparcError, UserError, nearest
+from sparc.methods.registry import all_methods, registered
+from sparc.plugins import import_named
 
 DESCRIPTION = "Train, resume and evaluate policies that must work under dynamics they have never seen."
 EXAMPLES = {
@@ -95,7 +99,8 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     demo.add_argument("--run-dir", type=Path, help="where to put the runs and pictures (default runs/demo-<utc>)")
 
     train = command("train", "train a method on an environment")
-    train.add_argument("method", help="sparc, rma, only-obs, history-input or oracle; see `sparc methods`")
+    methods = registered()
+    train.add_argument("method", help=f"{', '.join(methods)}, or module:name; see `sparc methods`")
     train.add_argument("env", help="an environment id, or module:id; see `sparc envs`")
     train.add_argument("--run-dir", type=Path, help="a new directory (default runs/<env>/<method>/seed<k>-<utc>)")
     train.add_argument("--config", type=Path, metavar="F.yaml", help="a file with config fields; options win over it")
@@ -106,6 +111,9 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     for name, field in FIELDS.items():
         if name not in ("method", "env"):
             add_field(fields, name, field)
+    for name in dict.fromkeys(name for entry in methods.values() for name in entry.options):
+        own = [entry for entry in methods.values() if name in entry.options]
+        add_field(fields, name, own[0].options[name], f"{' and '.join(entry.name for entry in own)} only: ")
 
     resume = command("resume", "go on with a run from its newest checkpoint")
     resume.add_argument("run", type=Path, help="a run directory")
@@ -203,9 +211,9 @@ def add_suite(command: Callable[..., Parser]) -> None:
         parser.add_argument("--run-dir", type=Path, help="the suite's folder (default runs/<suite>)")
 
 
-def add_field(group: Any, name: str, field: dataclasses.Field[Any]) -> None:
-    """Make a config field an option; its value is checked by the config itself."""
-    option, help = f"--{name.replace('_', '-')}", field.metadata["help"]
+def add_field(group: Any, name: str, field: dataclasses.Field[Any], before: str = "") -> None:
+    """Make a config field an option, with a word before its help text; its value is checked by the config itself."""
+    option, help = f"--{name.replace('_', '-')}", before + field.metadata["help"]
     if str(field.type).startswith("dict"):
         group.add_argument(
             option, dest=name, nargs="+", action="extend", metavar="K=V", default=argparse.SUPPRESS, help=help
@@ -245,8 +253,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def load_methods(arguments: list[str]) -> None:
+    """Load plug-ins and the modules of `module:name` arguments: the methods in them have options of their own."""
+    all_methods()
+    for argument in arguments:
+        if re.fullmatch(r"[A-Za-z_][\w.]*:[\w.-]+", argument):
+            with suppress(UserError):  # said again where the argument is used, with what it should be
+                import_named(argument, "module")
+
+
 def dispatch(arguments: list[str]) -> int:
     """Parse and call."""
+    if "train" in arguments:
+        load_methods(arguments)
     parser, parsers = make_parser()
     parsed, unknown = parser.parse_known_args([dashes(argument) for argument in arguments])
     name = " ".join(filter(None, (parsed.command, getattr(parsed, "action", None))))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from sparc.config import FIELDS, make_config, read_config
 from sparc.errors import RunFailure, UserError
 from sparc.machine import keep_compiled_programs
+from sparc.methods import find_method, phase_span
+from sparc.methods.registry import registered
 
 if TYPE_CHECKING:  # takes a while
     from sparc.runs.run import Run
@@ -23,8 +25,10 @@ def train(parsed: argparse.Namespace) -> int:
     from sparc.envs.registry import get_env
     from sparc.runs.run import Run
 
+    find_method(parsed.method)
+    fields = {*FIELDS, *(name for entry in registered().values() for name in entry.options)}
     values = read_config(parsed.config) if parsed.config else {}
-    values |= {name: value for name, value in vars(parsed).items() if name in FIELDS}
+    values |= {name: value for name, value in vars(parsed).items() if name in fields}
     if isinstance(options := values.get("env_options"), list):
         values["env_options"] = dict(pair(option) for option in options)
     preset = parsed.preset or get_env(parsed.env).preset
@@ -48,7 +52,7 @@ def work(run: Any, updates: int | None) -> int:
     print(f"run: {run.path}")
     if updates is None and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
         further = f"go further with: sparc resume {run.path} --updates N"
-        if run.config.final_rate != 1.0:  # see Run.extend
+        if not run.config.extendable:
             further = "it is finished, its learning rates have fallen to their end: train a longer run anew"
         print(f"already at {run.config.updates:,} updates; {further}")
         return 0
@@ -130,8 +134,8 @@ def warn_untrained(run: Run) -> None:
     from sparc.runs import checkpoint
 
     if checkpoint.numbers(run.checkpoints) == [0]:
-        config = run.config
-        after = min(filter(None, (config.evaluate_every, config.expert_updates, config.updates)))
+        _, first_end = phase_span(run.config, next(iter(find_method(run.config.method).phases)))
+        after = min(run.config.evaluate_every, first_end)
         what = f"only the untrained checkpoint 0 is there yet; the next comes at update {after:,}"
         print(f"warning: {what}", file=sys.stderr)
 
@@ -350,7 +354,6 @@ def bench(parsed: argparse.Namespace) -> int:
     """`sparc bench`."""
     from sparc.cli import bench as benches
     from sparc.envs.registry import get_env
-    from sparc.methods import check_method
 
     given = {name: value for name in ("env", "method", "preset") if (value := getattr(parsed, name)) is not None}
     takes_runs = ("evaluate", benches.TIME_TO_RETURN)
@@ -377,7 +380,7 @@ def bench(parsed: argparse.Namespace) -> int:
         Run.open(run)
     else:
         asked = asked._replace(preset=parsed.preset or get_env(asked.env).preset)
-        check_method(asked.method)
+        find_method(asked.method)
         make_config({"method": asked.method, "env": asked.env}, asked.preset)
     print(benches.run(parsed.what, asked))
     return 0

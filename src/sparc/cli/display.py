@@ -16,7 +16,7 @@ from rich.text import Text
 
 from sparc.contexts import Finite
 from sparc.envs.registry import EnvEntry
-from sparc.methods import METHODS
+from sparc.methods import all_methods
 from sparc.report.figures.maps import axis_label
 from sparc.runs import checkpoint
 from sparc.text import outcome, short
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # these bring JAX, and the bar says that it is being loaded
     from sparc.suites.suite import Suite
 
 SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal
+READS = {"observation": "o", "history": "o, h", "context": "o, c"}
 SHOWN_LOSSES = {"critic_loss": "critic", "actor_loss": "actor", "adapter_loss": "adapter"}
 
 
@@ -206,6 +207,6 @@ def method_table() -> None:
     table = Table()
     for column in ("method", "reads at test time", "what it is"):
         table.add_column(column)
-    for name, (_, _, reads, summary) in METHODS.items():
-        table.add_row(name, reads, summary)
+    for name, entry in all_methods().items():
+        table.add_row(name, READS[entry.reads], entry.summary)
     Console().print(table)

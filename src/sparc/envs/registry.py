@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
 import re
-import sys
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import entry_points
 from typing import Any
 
 import gymnasium as gym
@@ -22,8 +17,9 @@ from sparc.contexts import ContextSpace
 from sparc.envs.contextual import Apply, Array, ContextualEnv, ContextualVectorEnv, ProgressCall, check_count
 from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.errors import UserError, nearest
+from sparc.plugins import import_named, load_plugins
 
-ENTRY_POINT_GROUP = "sparc.envs.registry"  # each names a module that registers environments, or a function that does
+ENTRY_POINT_GROUP = "sparc.envs"  # each names a module that registers environments, or a function that does
 
 Creator = Callable[..., Any]
 Score = Callable[[Mapping[str, Array]], list[float]]
@@ -165,14 +161,7 @@ def make_vector_env(id: str, num_envs: int, threads: int = 1, **options: Any) ->
 
 def get_env(id: str) -> EnvEntry:
     """Return the entry of an id; "module:Id" imports the module first."""
-    module, _, name = id.rpartition(":")
-    if module:
-        if os.getcwd() not in sys.path and "" not in sys.path:
-            sys.path.insert(0, os.getcwd())  # an environment in a file beside the user, as `python -m` finds it
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            raise UserError(f"environment '{id}': {error}; is {module}.py in this directory or installed?") from None
+    name = import_named(id, "environment")
     entries = _entries if name in _entries else all_envs()
     if name not in entries:
         known = nearest(name, entries) or f" There are {', '.join(sorted(entries))}."
@@ -185,13 +174,7 @@ def all_envs() -> dict[str, EnvEntry]:
     global _plugins_loaded
     if not _plugins_loaded:
         _plugins_loaded = True
-        for plugin in entry_points(group=ENTRY_POINT_GROUP):
-            try:
-                loaded = plugin.load()
-                if callable(loaded):
-                    loaded()
-            except Exception as error:  # someone else's package must not take the others down
-                warnings.warn(f"the environments of plugin '{plugin.value}' were not loaded: {error}", stacklevel=2)
+        load_plugins(ENTRY_POINT_GROUP)
     return dict(_entries)
 
 

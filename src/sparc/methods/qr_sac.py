@@ -10,7 +10,7 @@ Beyond the paper, each by a field of the config: batch-renormalised critics with
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -34,9 +34,9 @@ from sparc.methods.nets import (
     Trunk,
     joined,
     normalized,
-    reviving_relu,
 )
 from sparc.methods.normalization import RunningNorm
+from sparc.methods.registry import find_method, phase_span
 
 Metrics = dict[str, Array]
 
@@ -83,31 +83,36 @@ class State(eqx.Module):
 class QrSac:
     """The base of every method; alone it is the Only Obs baseline's mathematics with the encoder left open."""
 
-    phases: ClassVar[tuple[str, ...]] = ("train",)
-    has_adapter: ClassVar[bool] = False  # φ is trained by regression on ψ(c), beside the expert
-
     def __init__(self, config: Config, spec: Spec, phase: str | None = None):
         self.config, self.spec = config, spec
+        self.phases = tuple(find_method(config.method).phases)
         self.phase = phase or self.phases[0]
-        last = config.expert_updates or config.updates  # of what the expert learns by
+        self.optimisers = self.make_optimisers()
 
-        def adam(rate: float, steps: int) -> Any:
-            return optimisers.adam(falling(rate, config.final_rate, steps), b1=config.adam_beta1)
-
+    def make_optimisers(self) -> dict[str, optax.GradientTransformation]:
+        """Make an optimiser for each part of the state that a gradient trains, by the part's name."""
+        config = self.config
+        _, end = phase_span(config, self.phases[0])  # actor and critics learn in the first phase
         clip = optax.clip_by_global_norm(config.critic_clip)
-        self.optimisers = {
-            "expert": adam(config.learning_rate, last // config.policy_delay),
-            "critics": optax.chain(clip, adam(config.learning_rate, last)),
-            "log_temperature": adam(config.learning_rate, last // config.policy_delay),
+        return {
+            "expert": self.adam(config.learning_rate, end // config.policy_delay),
+            "critics": optax.chain(clip, self.adam(config.learning_rate, end)),
+            "log_temperature": self.adam(config.learning_rate, end // config.policy_delay),
         }
-        if self.has_adapter:
-            self.optimisers["adapter"] = adam(config.adapter_learning_rate, config.updates - config.expert_updates)
+
+    def adam(self, rate: float, steps: int) -> optax.GradientTransformation:
+        """Make an Adam whose rate decays over so many steps, if the config asks for it."""
+        return optimisers.adam(falling(rate, self.config.final_rate, steps), b1=self.config.adam_beta1)
 
     # What a method decides
 
     def encoder(self, rng: np.random.Generator) -> Encoder:
         """Make the encoder of the actor; each critic gets one of its own."""
         return Nothing()
+
+    def make_adapter(self, rng: np.random.Generator) -> HistoryAdapter | None:
+        """Make φ where it is trained by regression beside the expert, see `adapter.py`; else there is none."""
+        return None
 
     def update(self, state: State, batch: Batch, key: Array, improve: bool = True) -> tuple[State, Metrics]:
         """Learn from one minibatch of standardised observations; without `improve`, the actor waits."""
@@ -129,7 +134,7 @@ class QrSac:
     @property
     def wants_history(self) -> bool:
         """Whether an update reads h."""
-        return self.has_adapter or self.wants_next_history
+        return self.wants_next_history
 
     @property
     def wants_next_history(self) -> bool:
@@ -139,14 +144,7 @@ class QrSac:
     @property
     def history_rows(self) -> int:
         """The number of rows of a minibatch, the first ones, whose history an update reads."""
-        if not self.wants_history:
-            return 0
-        return self.config.batch_size if self.wants_next_history else self.adapter_rows
-
-    @property
-    def adapter_rows(self) -> int:
-        """The number of rows of a minibatch that φ's regression uses."""
-        return min(self.config.adapter_batch_size or self.config.batch_size, self.config.batch_size)
+        return self.config.batch_size if self.wants_history else 0
 
     # Policies, which take observations as the environment gives them
 
@@ -209,7 +207,7 @@ class QrSac:
         parts: dict[str, Any] = {
             "expert": Actor(trunk(spec.obs_size, encoder, 2 * spec.action_size), encoder),
             "critics": (critic(), critic()),
-            "adapter": self.history_adapter(rng) if self.has_adapter else None,
+            "adapter": self.make_adapter(rng),
             "log_temperature": jnp.log(jnp.asarray(config.temperature, jnp.float32)),
         }
 
@@ -250,7 +248,7 @@ class QrSac:
         """
         value = getattr(state, part)
         gradient, extra = jax.grad(loss, has_aux=True)(value)
-        step, optimiser = self.optimisers[part].update(gradient, state.optimisers[part])
+        step, optimiser = self.optimisers[part].update(gradient, state.optimisers[part], value)
         changed = {part: optax.apply_updates(value, step), "optimisers": state.optimisers | {part: optimiser}}
         return replace(state, **changed), extra, gradient
 
@@ -329,24 +327,6 @@ class QrSac:
             return state
         rate = self.config.target_rate
         return replace(state, targets=jax.tree.map(lambda t, c: t + rate * (c - t), state.targets, state.critics))
-
-    def update_adapter(self, state: State, batch: Batch) -> tuple[State, Metrics]:
-        """Regress φ(h) on ψ(c), Eq. 2 of the paper."""
-        rows = self.adapter_rows
-        inputs = Inputs(batch.obs[:rows], batch.context[:rows], batch.history[:rows])
-        latent = state.expert.encoder(inputs)
-
-        def adapter_loss(adapter: HistoryAdapter) -> tuple[Array, Metrics]:
-            loss = losses.adapter_loss(adapter(inputs, last=reviving_relu), latent)
-            return loss, {"adapter_loss": loss}
-
-        state, metrics, _ = self.descend(state, "adapter", adapter_loss)
-        return state, metrics
-
-    def adapted(self, weights: Weights) -> Actor:
-        """Return the adapter policy π_ad: the expert's own trunk, with φ(h) in the place of ψ(c)."""
-        assert weights.adapter is not None
-        return Actor(weights.expert.trunk, weights.adapter)
 
     def frozen(self, state: State) -> State:
         """Return the state that a phase without an expert in training begins from: with the expert that was shipped."""

@@ -1,25 +1,18 @@
 """RMA: rapid motor adaptation (Kumar et al., 2021) on QR-SAC, in two phases."""
 
-import numpy as np
 from jax import Array
 
+from sparc.methods.adapter import AdapterMethod
 from sparc.methods.batch import Batch
-from sparc.methods.nets import Actor, ContextEncoder
-from sparc.methods.qr_sac import Metrics, QrSac, State, Weights
+from sparc.methods.nets import Actor
+from sparc.methods.qr_sac import Metrics, State, Weights
 
 
-class Rma(QrSac):
+class Rma(AdapterMethod):
     """First QR-SAC on π_ex(o, ψ(c)); then, from the best expert seen, φ(h) → ψ(c) with all else frozen.
 
     The run takes the best checkpoint of the first phase, forgets the replay and lets the adapter act.
     """
-
-    phases = ("expert", "adapter")
-    has_adapter = True
-
-    def encoder(self, rng: np.random.Generator) -> ContextEncoder:
-        """ψ(c)."""
-        return self.context_encoder(rng)
 
     def update(self, state: State, batch: Batch, key: Array, improve: bool = True) -> tuple[State, Metrics]:
         """Train the expert or the adapter, never both."""
@@ -34,7 +27,7 @@ class Rma(QrSac):
     @property
     def trains_expert(self) -> bool:
         """The second phase leaves everything but φ as it is."""
-        return self.phase == "expert"
+        return self.phase == self.phases[0]
 
     @property
     def wants_history(self) -> bool:

@@ -1,21 +1,15 @@
 """SPARC: single-phase adaptation for robust control."""
 
-import numpy as np
 from jax import Array
 
+from sparc.methods.adapter import AdapterMethod
 from sparc.methods.batch import Batch
-from sparc.methods.nets import Actor, ContextEncoder
-from sparc.methods.qr_sac import Metrics, QrSac, State, Weights
+from sparc.methods.nets import Actor
+from sparc.methods.qr_sac import Metrics, State, Weights
 
 
-class Sparc(QrSac):
-    """Algorithm 1: the adapter drives, the expert learns from what it saw, and φ(h) chases ψ(c) in the same phase."""
-
-    has_adapter = True
-
-    def encoder(self, rng: np.random.Generator) -> ContextEncoder:
-        """ψ(c)."""
-        return self.context_encoder(rng)
+class Sparc(AdapterMethod):
+    """Algorithm 1: the adapter acts, the expert learns from what it saw, and φ(h) follows ψ(c) in the same phase."""
 
     def update(self, state: State, batch: Batch, key: Array, improve: bool = True) -> tuple[State, Metrics]:
         """Take one minibatch for both: QR-SAC on π_ex(o, ψ(c)) and Q(o, a, c), then regression of φ(h) on ψ(c)."""
@@ -24,9 +18,9 @@ class Sparc(QrSac):
         return state, metrics | adapter_metrics
 
     def actor(self, weights: Weights) -> Actor:
-        """π_ad(o, φ(h)): no copying of layers, the two policies share one trunk."""
+        """Return π_ad(o, φ(h)): no layers are copied, the two policies share one trunk."""
         return self.adapted(weights)
 
     def rollout_actor(self, weights: Weights) -> Actor:
-        """The adapter gathers experience, unless the ablation asks for the expert."""
-        return self.adapted(weights) if self.config.rollout_policy == "adapter" else weights.expert
+        """Return the adapter policy, which collects the experience; in the ablation, the expert."""
+        return self.adapted(weights) if self.config.options["rollout_policy"] == "adapter" else weights.expert

@@ -26,10 +26,9 @@ from sparc.envs.registry import make_vector_env
 from sparc.errors import RunFailure, UserError
 from sparc.files import held, replace
 from sparc.machine import processor, usable_cores
-from sparc.methods import check_method
+from sparc.methods import find_method, phase_span
 from sparc.runs import checkpoint, select
 
-EXPERT_PHASE = "expert"  # the first of rma's two
 LOCK_ATTEMPTS, LOCK_SECONDS = 10, 0.3
 PACKAGES = ("sparc-rl", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")
 
@@ -48,7 +47,7 @@ class Run:
     @classmethod
     def create(cls, config: Config, path: Path | None = None) -> Run:
         """Make a new run directory; an existing one is never overwritten, a wrong name or option leaves none behind."""
-        check_method(config.method)
+        find_method(config.method)
         make_vector_env(config.env, 1, **config.env_options).close()
         paths = [path] if path is not None else default_paths(config)
         for path in paths:
@@ -81,7 +80,10 @@ class Run:
         path = Path(path)
         if not (path / "config.yaml").is_file():
             raise UserError(f"{path} is not a run directory: it has no config.yaml.{_runs_below(path)}")
-        return cls(path, make_config(read_config(path / "config.yaml")))
+        values = read_config(path / "config.yaml")
+        if "method" in values:
+            find_method(str(values["method"]))  # it declares some of the fields
+        return cls(path, make_config(values))
 
     def write_config(self, config: Config) -> None:
         """Write the resolved config, all or nothing."""
@@ -98,7 +100,7 @@ class Run:
             raise UserError(
                 f"--updates {updates} is less than the run's own {self.config.updates}: a run can only be extended."
             )
-        if updates > self.config.updates and self.config.final_rate != 1.0:
+        if updates > self.config.updates and not self.config.extendable:
             raise UserError(
                 f"The learning rates of {self.path} fall until update {self.config.updates} (final_rate "
                 f"{self.config.final_rate:g}), it cannot be extended: train a longer run anew."
@@ -229,15 +231,10 @@ class Run:
             self._lock = None
 
 
-def phase_span(config: Config, phase: str) -> tuple[int, int]:
-    """Return the updates between which a phase lies; all methods but rma have one, and no updates of an expert."""
-    return (0, config.expert_updates) if phase == EXPERT_PHASE else (config.expert_updates, config.updates)
-
-
 def default_paths(config: Config) -> list[Path]:
     """Name the run after its time, with a number behind it where several begin in one second."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    path = Path("runs") / config.env.split(":")[-1] / config.method / f"seed{config.seed}-{stamp}"
+    path = Path("runs") / config.env.split(":")[-1] / config.method.split(":")[-1] / f"seed{config.seed}-{stamp}"
     return [path, *(path.with_name(f"{path.name}-{number}") for number in range(2, 100))]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparc.errors import UserError
-from sparc.methods import get_method
+from sparc.methods import find_method
 from sparc.runs.run import Run
 
 RULE = "reached: the first evaluation at or above the return; held: the first one from which on all are"
@@ -23,7 +23,7 @@ def times_to_return(paths: Sequence[Path], value: float) -> dict[str, Any]:
 
 def time_to_return(run: Run, value: float) -> dict[str, Any]:
     """Return where one run reaches a return, and where it holds it; None where it does not."""
-    phase = get_method(run.config.method).phases[-1]  # rma's first phase tests the expert, not what is shipped
+    phase = find_method(run.config.method).last_phase  # RMA's first phase tests the expert, not what is shipped
     found = [line for line in run.records() if line["kind"] == "evaluation" and line["phase"] == phase]
     if not found:
         raise UserError(f"{run.path} has no evaluation of its policy yet: train it first, `sparc resume {run.path}`.")

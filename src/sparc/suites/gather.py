@@ -14,6 +14,7 @@ from sparc.envs.contextual import ProgressCall
 from sparc.envs.measures import JUDGED
 from sparc.envs.registry import get_env
 from sparc.errors import SparcError, UserError
+from sparc.methods import find_method
 from sparc.runs.run import Run
 from sparc.suites.status import Standing, finished, survey
 from sparc.suites.suite import Member, Suite
@@ -58,6 +59,7 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
         "labels": {env: part.named for env, part in envs.items() if by_label(part.space, part.named)},
         "reference": suite.reference,
         "commands": suite.commands(),
+        "methods": {method_name(member): find_method(member.config.method).describe() for member in members},
         "members": entries,
     }
     return Results(manifest, envs)
@@ -66,6 +68,11 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
 def short(member: Member) -> str:
     """Name an environment without the module that it is registered in."""
     return member.config.env.split(":")[-1]
+
+
+def method_name(member: Member) -> str:
+    """Return a method's name without the module that it is registered in."""
+    return member.config.method.split(":")[-1]
 
 
 def anywhere(note: str, member: Member, folder: Path) -> str:
@@ -84,7 +91,7 @@ def describe(member: Member, standing: Standing, folder: Path) -> dict[str, Any]
         state_shown = state
     return {
         "env": short(member),
-        "method": member.config.method,
+        "method": method_name(member),
         "variation": member.variation,
         "seed": member.config.seed,
         "state": state_shown,
@@ -114,7 +121,7 @@ def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, A
     wanted = (*JUDGED, *EXPLAINED, *(f"{variant}_{name}" for variant in VARIANTS for name in JUDGED))
     measures = {name: np.array([record.get(name, np.nan) for record in scores], float)
                 for name in wanted if any(name in record for record in scores)}  # fmt: skip
-    name, seed = label(member.config.method, member.variation), member.config.seed
+    name, seed = label(method_name(member), member.variation), member.config.seed
     add_cells(part, name, seed, evaluation)
     for physics, tested in elsewhere.items():
         add_cells(part.physics[physics], name, seed, tested)

@@ -11,7 +11,8 @@ from typing import Any
 from sparc.config import Config
 from sparc.envs.registry import make_vector_env
 from sparc.errors import UserError
-from sparc.suites.suite import LISTS, PLAN, PROVIDED, Member, Suite, find_suite, is_file, read_suite
+from sparc.methods import find_method
+from sparc.suites.suite import LISTS, PLAN, PROVIDED, Member, Suite, find_suite, fixed_length, is_file, read_suite
 
 # what the members of one folder have in common
 EXPERIMENT = ("preset", "config", "variations", "grid", "episodes", "physics", "runs")
@@ -59,7 +60,7 @@ def enrol(name: str, folder: Path, **given: Any) -> Suite:
         if not given:
             return plan
         updates = given.get("updates", plan.updates)
-        if updates != plan.updates and (why := fixed_length(plan, updates)):
+        if updates != plan.updates and (why := why_not(plan, updates)):
             raise UserError(
                 f"{folder} was run with --updates {plan.updates}, not {updates}, and {why}: choose another --run-dir."
             )
@@ -75,15 +76,11 @@ def try_environments(suite: Suite) -> None:
         make_vector_env(config.env, 1, **config.env_options).close()
 
 
-def fixed_length(plan: Suite, updates: int) -> str:
-    """Say why the runs of a plan cannot have this other number of updates; nothing if they can."""
+def why_not(plan: Suite, updates: int) -> str:
+    """Return why the runs of a plan cannot have this other number of updates; empty if they can."""
     if updates < plan.updates:
         return "a run can only be extended"
-    if "rma" in plan.methods:
-        return "RMA's second phase cannot be undone"
-    if any(member.config.final_rate != 1.0 for member in plan.members()):
-        return "learning rates that fall to the end of a run cannot rise again"
-    return ""
+    return next(filter(None, (fixed_length(member.config) for member in plan.members())), "")
 
 
 def as_long(suite: Suite, plan: Path, updates: int | None) -> Suite:
@@ -98,16 +95,9 @@ def as_long(suite: Suite, plan: Path, updates: int | None) -> Suite:
 
 
 def cost(config: Config) -> float:
-    """Estimate a member's time in arbitrary units, so that the longest can begin first.
-
-    Measured on one core with the preset mujoco: microseconds per update, of which those of the history grow with H.
-    """
-    plain, history = COSTS.get(config.method, COSTS["sparc"])
-    return config.updates * (plain + history * config.history_length / 50)
-
-
-COSTS = {"sparc": (3800, 1700), "rma": (3300, 400), "only-obs": (3600, 0), "history-input": (4300, 5500),
-         "oracle": (3700, 0)}  # fmt: skip
+    """Estimate a member's time in updates of Only Obs, so that the longest can begin first."""
+    entry = find_method(config.method)
+    return config.updates * (entry.cost + entry.history_cost * config.history_length / 50)
 
 
 def longest_first(members: list[Member]) -> Iterator[Member]:

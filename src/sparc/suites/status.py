@@ -12,7 +12,7 @@ from sparc.errors import RunFailure, SparcError
 from sparc.runs.adaptations import read_adaptation
 from sparc.runs.run import Run
 from sparc.runs.tests import read_evaluation, stem_of
-from sparc.suites.suite import Member, Suite
+from sparc.suites.suite import Member, Suite, fixed_length
 from sparc.text import outcome
 
 State = Literal["training", "evaluating", "failed", "in use", "other config", "waiting", "done"]
@@ -62,12 +62,10 @@ def survey(suite: Suite, member: Member, folder: Path) -> Standing:
 def other_config(run: Run, member: Member) -> str:
     """Name the first field in which a directory is not the member's; a run that has only to go on is no difference."""
     there, wanted = run.config.to_dict(), member.config.to_dict()
-    # RMA's second phase cannot be undone, nor can learning rates that have fallen
-    if there["updates"] < wanted["updates"] and member.config.method != "rma" and there["final_rate"] == 1.0:
+    if there["updates"] < wanted["updates"] and not fixed_length(run.config):
         del there["updates"], wanted["updates"]
-    return next(
-        (f"its {name} is {there[name]}, not {wanted[name]}" for name in wanted if there[name] != wanted[name]), ""
-    )
+    different = (name for name in wanted if there.get(name) != wanted[name])
+    return next((f"its {name} is {there.get(name)}, not {wanted[name]}" for name in different), "")
 
 
 def newest(run: Run) -> tuple[int, float, str]:

@@ -15,18 +15,18 @@ from typing import Any
 import yaml
 
 from sparc.config import FIELDS as CONFIG_FIELDS
-from sparc.config import Config, make_config, read_config
+from sparc.config import Config, field_value, make_config, read_config
 from sparc.config import checked as checked_value
 from sparc.envs.registry import get_env
 from sparc.errors import UserError, nearest
 from sparc.files import replace
-from sparc.methods import check_method
+from sparc.methods import find_method
+from sparc.methods.phases import phase_options, with_further_phases
 from sparc.suites.tables import env_of
 
 PROVIDED = Path(__file__).parent / "library"
 PLAN = "suite.yaml"
-SECOND_PHASE = 1 / 3  # of its reinforcement learning RMA gets on top, for its adapter
-BY_MEMBER = ("method", "env", "seed", "updates", "expert_updates")  # config fields that the suite itself sets
+BY_MEMBER = ("method", "env", "seed", "updates")  # config fields that the suite itself sets
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,8 @@ class Member:
     def path(self) -> Path:
         """Where it lies, from the suite's folder."""
         config = self.config
-        name = f"{config.method}-{self.variation}" if self.variation and not self.plain else config.method
+        method = config.method.split(":")[-1]
+        name = f"{method}-{self.variation}" if self.variation and not self.plain else method
         home = Path("..", self.runs) if self.runs else Path()
         return home / config.env.split(":")[-1] / name / f"seed{config.seed}"
 
@@ -87,10 +88,10 @@ class Suite:
     def resolve(self, env: str, method: str, fields: Mapping[str, Any], seed: int) -> Config:
         """Give the config of a run with these fields of its own."""
         values = {**self.config, **fields, "method": method, "env": env, "seed": seed, "updates": self.updates}
-        if method == "rma":  # as much reinforcement learning as the others get
-            chunk = make_config(values | {"method": "sparc"}, self.preset).chunk
-            second = max(round(self.updates * SECOND_PHASE / chunk), 1) * chunk
-            values |= {"expert_updates": self.updates, "updates": self.updates + second}
+        phases = find_method(method).phases
+        if len(phases) > 1:  # as much reinforcement learning as the others get, what comes after it on top
+            chunk = checked_value(CONFIG_FIELDS["chunk"], field_value("chunk", values, self.preset))
+            values |= with_further_phases(self.updates, phases, chunk)
         return make_config(values, self.preset)
 
     def scaled(self, **values: Any) -> Suite:
@@ -143,6 +144,14 @@ def find_suite(name: str) -> Suite:
     return read_suite(PROVIDED / f"{name}.yaml")
 
 
+def fixed_length(config: Config) -> str:
+    """Return why a member cannot get another number of updates; empty if it can."""
+    entry = find_method(config.method)
+    if len(entry.phases) > 1:
+        return f"{entry.title}'s second phase cannot be undone"
+    return "" if config.extendable else "learning rates that fall to the end of a run cannot rise again"
+
+
 def is_file(name: str) -> bool:
     """Tell a user's own file from the name of a suite."""
     return Path(name).suffix in (".yaml", ".yml") or Path(name).is_file()
@@ -178,7 +187,7 @@ def checked(suite: Suite) -> Suite:
         if len(set(map(str, values))) < len(values):
             raise UserError(f"{name} has an entry twice: {', '.join(map(str, values))}.")
     for method in suite.methods:
-        check_method(str(method))
+        find_method(str(method))
     for env in suite.envs:
         get_env(str(env))
     for name in ("config", "variations"):
@@ -192,7 +201,8 @@ def checked(suite: Suite) -> Suite:
         if not variation or "/" in variation:
             raise UserError(f"a variation's name becomes part of a folder's name: '{variation}' cannot.")
     for fields in (suite.config, *suite.variations.values()):
-        if taken := [name for name in BY_MEMBER if name in fields]:
+        lengths = [name for method in suite.methods for name in phase_options(find_method(method).phases)]
+        if taken := [name for name in (*BY_MEMBER, *lengths) if name in fields]:
             raise UserError(f"config and variations cannot set {', '.join(taken)}: the suite has a field for it.")
     for name, low in (("grid", 2), ("episodes", 1)):
         value = getattr(suite, name)
@@ -239,7 +249,7 @@ def check_reference(reference: Any) -> None:
         for test, methods in [*returns, *laps]:
             get_env(env_of(str(test)))
             for label in methods:
-                check_method(str(label).split()[0])
+                find_method(str(label).split()[0])
         for mean, sem in (pair for _, methods in returns for pair in methods.values()):
             float(mean), float(sem)
         for numbers in (found for _, methods in laps for measures in methods.values() for found in measures.values()):

@@ -31,6 +31,7 @@ from sparc.acting.adaptation import Latents, Trace
 from sparc.contexts import ContextSpace
 from sparc.errors import UserError
 from sparc.files import cell, open_table, replace, write_table
+from sparc.methods.registry import MethodEntry, described_method
 
 Array = NDArray[np.float64]
 Value = TypeVar("Value")
@@ -41,17 +42,8 @@ KEYS = ("method", "variation", "seed")
 BROKEN = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, csv.Error, zlib.error)  # files
 LABEL = "label"  # of a context
 ROUNDING = 1e-7  # relative: numbers are written with eight digits
-NAMES = {  # as the paper writes them
-    "sparc": "SPARC",
-    "rma": "RMA",
-    "only-obs": "Only Obs",
-    "history-input": "History Input",
-    "oracle": "Oracle",
-}
-PROTAGONIST, RIVAL, REFERENCE = "sparc", "rma", "oracle"
+PROTAGONIST, RIVAL = 2, 1  # the prominence of methods that comparisons are about, and of those they meet first
 APART = ", "  # between an environment and the physics that it was tested in
-EXPERT = "expert"  # RMA's first phase
-TOLD = "RMA's first phase is told the context"
 VARIANTS = {"expert": "the expert, told the context", "newest": "the newest weights"}  # beside what is shipped
 # What explains a run, at every evaluation during training.
 EXPLAINED = (
@@ -136,30 +128,52 @@ class Results:
         return {label(m["method"], m["variation"]): (m["method"], m["variation"]) for m in self.manifest["members"]}
 
     @property
+    def entries(self) -> dict[str, MethodEntry]:
+        """Return what is known of each method, by name: as registered here, else as the results describe it."""
+        described = self.manifest.get("methods", {})
+        return {name: described_method(name, described.get(name, {})) for name, _ in self.methods.values()}
+
+    @property
     def names(self) -> dict[str, str]:
-        """Give what the reader calls each label."""
-        return {key: display_name(*both) for key, both in self.methods.items()}
+        """Return what the reader calls each label."""
+        entries = self.entries
+        return {key: f"{entries[name].title} {variation}".strip() for key, (name, variation) in self.methods.items()}
+
+    def entry(self, label_: str) -> MethodEntry:
+        """Return what is known of a label's method."""
+        name = self.methods[label_][0]
+        return described_method(name, self.manifest.get("methods", {}).get(name, {}))
 
     @property
     def ours(self) -> list[str]:
-        """Give the labels that the suite is about: SPARC, or each variation of it; without one, the first label."""
-        return [key for key, (method, _) in self.methods.items() if method == PROTAGONIST] or self.labels[:1]
+        """Return the labels that the suite is about: SPARC, or each variation of it; without one, the first label."""
+        return [key for key in self.labels if self.entry(key).prominence >= PROTAGONIST] or self.labels[:1]
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """Give what is compared, the most wanted first: ours with the rest, and with each other."""
         methods, ours = self.methods, self.ours
-        others = sorted(methods, key=lambda key: (methods[key][0] != RIVAL, methods[key][0] == REFERENCE))
+        others = sorted(methods, key=lambda key: (self.entry(key).prominence != RIVAL, self.entry(key).privileged))
         pairs = [(a, b) for a in ours for b in others if a != b and not (b in ours and ours.index(b) < ours.index(a))]
         return sorted(pairs, key=lambda pair: methods[pair[0]][1] != methods[pair[1]][1])
 
     @property
     def told(self) -> list[str]:
-        """Give the labels with evaluations in training of a policy that is told the context."""
+        """Return the labels with evaluations, in a phase before the last, of an expert that is told the context."""
         curves = [
             (key, curve) for part in self.envs.values() for key in part.curves for curve in part.curves[key].values()
         ]
-        return list(dict.fromkeys(key for key, curve in curves if (curve.phase == EXPERT).any()))
+        return list(dict.fromkeys(key for key, curve in curves if self.is_told(key, curve).any()))
+
+    def is_told(self, label_: str, curve: Curve) -> NDArray[np.bool_]:
+        """Return which evaluations (T,) are of an expert that is told the context, before a method's last phase."""
+        return np.isin(curve.phase, list(self.entry(label_).phases)[:-1])
+
+    @property
+    def told_note(self) -> str:
+        """Return a sentence on these evaluations, for legends and captions."""
+        titles = dict.fromkeys(f"{self.entry(key).title}'s" for key in self.told)
+        return f"{' and '.join(titles)} first phase is told the context"
 
     @property
     def variants(self) -> list[str]:
@@ -182,11 +196,6 @@ def env_of(test: str) -> str:
 def label(method: str, variation: str) -> str:
     """Name what is compared: a method, with its variation where a suite has some."""
     return f"{method} {variation}" if variation else method
-
-
-def display_name(method: str, variation: str) -> str:
-    """Name what is compared for the reader."""
-    return f"{NAMES.get(method, method)} {variation}".strip()
 
 
 def rows_of(value: Any) -> int:

@@ -20,11 +20,11 @@ from sparc.contexts import ContextSpace
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import RunFailure
 from sparc.machine import Stop, keep_freed_memory, processor_seconds
-from sparc.methods import get_method
+from sparc.methods import find_method, get_method, phase_span
 from sparc.methods.qr_sac import QrSac, State, scan_updates
 from sparc.runs import checkpoint, select
 from sparc.runs.load import boxes, check_env, make_spec, restored, wrap
-from sparc.runs.run import Run, phase_span
+from sparc.runs.run import Run
 from sparc.training.collect import Collector
 from sparc.training.diagnostics import Recorder, adapter_errors, q_bias
 from sparc.training.replay import Replay
@@ -42,6 +42,7 @@ def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Pa
 
     `report` is called with a dictionary of numbers after every chunk of updates, `print` for example.
     """
+    find_method(method)  # it declares some of the config's fields
     settings = make_config({"method": method, "env": env, **config}, preset or get_env(env).preset)
     return proceed(Run.create(settings, Path(run_dir) if run_dir is not None else None), report)
 
@@ -93,8 +94,8 @@ class Trainer:
         self.scores: dict[int, list[float]] = {}  # the phase's evaluations: updates → a return per setting
         self.choice: dict[int, float] = {}  # likewise: updates → what the best checkpoint is chosen by
         self.evaluation: dict[str, Any] | None = None  # the phase's last one, as it is logged
-        self.expert_from: int | None = None  # rma: the checkpoint that the second phase began from
-        self.set_phase(get_method(config.method).phases[0])
+        self.expert_from: int | None = None  # the checkpoint that a second phase began from
+        self.set_phase(next(iter(find_method(config.method).phases)))
         # one seed for each purpose: neighbouring seeds must not share networks, winds or starts
         networks, environments = np.random.SeedSequence(config.seed).spawn(2)
         self.state: State = self.method.init(np.random.default_rng(networks))

@@ -70,7 +70,7 @@ def adaptation(results: Results, env: str) -> Figure | None:
                     if tells:
                         took = settling(step[whole], values[:, whole].mean(axis=0))
                         text += ": " + ("unclear" if took is None else f"{took:.0f} steps" if took != 1 else "1 step")
-                    draw_switch(panel, style(name, results.labels), step, values, running, smooth, text)
+                    draw_switch(panel, style(name, results), step, values, running, smooth, text)
                     drawn.add(len(found))
             if panel.lines:
                 of = f" (mean of {how_many(drawn)})" if max(drawn) > 1 else ""

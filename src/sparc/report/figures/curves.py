@@ -25,7 +25,7 @@ from sparc.report.figures.style import (
 from sparc.report.gaps import gaps, labels_in, means_over
 from sparc.report.laps import races
 from sparc.report.stats import cell_table, mean_sem
-from sparc.suites.tables import EXPERT, NAMES, TOLD, VARIANTS, Curve, Results
+from sparc.suites.tables import VARIANTS, Curve, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,18 +87,18 @@ def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: s
     shared = curves[0].updates
     for curve in curves[1:]:
         shared = np.intersect1d(shared, curve.updates)
-    look = style(name, results.labels)
+    look = style(name, results)
     for curve, own in zip(curves, values, strict=True):
         if len(curve.updates) > len(shared):  # what the mean leaves out
-            for told in np.unique(curve.phase == EXPERT):
-                part = (curve.phase == EXPERT) == told
+            for told in np.unique(results.is_told(name, curve)):
+                part = results.is_told(name, curve) == told
                 dash: Any = TOLD_LOOKS["ls"] if told else "-"
                 panel.plot(curve.updates[part], own[part], color=look.colour, ls=dash, lw=0.5, alpha=FADED)
     if not len(shared):
         return
     chosen = [np.isin(curve.updates, shared) for curve in curves]
     mean, sem = cell_table([own[rows] for own, rows in zip(values, chosen, strict=True)])
-    expert = np.any([curve.phase[rows] == EXPERT for curve, rows in zip(curves, chosen, strict=True)], axis=0)
+    expert = np.any([results.is_told(name, curve)[rows] for curve, rows in zip(curves, chosen, strict=True)], axis=0)
     apart = max(1, len(shared) // 7)
     for part, options in ((expert, TOLD_LOOKS), (~expert, {})):
         if count := int(part.sum()):
@@ -119,7 +119,7 @@ def draw_variant(
     ]  # fmt: skip
     rows = [(at, np.mean([seed.get(at, np.nan) for seed in found])) for at in found[0]]
     if shown := [(at, mean) for at, mean in rows if np.isfinite(mean)]:
-        look = style(name, results.labels)
+        look = style(name, results)
         dash = VARIANT_DASHES[variant]
         panel.plot(*zip(*shown, strict=True), color=look.colour, ls=dash, lw=0.8, alpha=0.7, label=variant)
 
@@ -136,11 +136,12 @@ def told_handle(results: Results) -> list[Line2D]:
     """Make the entry of a legend for evaluations of a policy that was told the context, if there are some."""
     from matplotlib.lines import Line2D
 
-    looks = [style(key, results.labels) for key in results.told]
+    looks = [style(key, results) for key in results.told]
     if not looks:
         return []
     colour, marker = (looks[0].colour, looks[0].marker) if len(looks) == 1 else (GREY, "o")
-    return [Line2D([], [], color=colour, marker=marker, ms=3.5, lw=looks[0].width, label=TOLD, **TOLD_LOOKS)]
+    line: dict[str, Any] = {"color": colour, "marker": marker, "ms": 3.5, "lw": looks[0].width, **TOLD_LOOKS}
+    return [Line2D([], [], label=results.told_note, **line)]
 
 
 @with_looks
@@ -166,7 +167,8 @@ def history_length(results: Results) -> Figure | None:
         panel.yaxis.set_major_formatter(grouped)
         panel.set(title=env, xlabel="history length H [steps]", ylabel="OOD return" if panel is panels[0, 0] else "")
     means = means_over(results, results.envs, "returns", varied, shown="small dots")
-    add_title(figure, f"OOD return of {', '.join(NAMES.get(m, m) for m in methods)} by history length: {means}")
+    titles = ", ".join(results.entries[method].title for method in methods)
+    add_title(figure, f"OOD return of {titles} by history length: {means}")
     lines = [line for env in results.envs for line in gaps(results, env, "returns", varied)]
     add_note(figure, lines, method_handles(results, methods) if len(methods) > 1 else ())
     return figure
@@ -178,15 +180,15 @@ def method_handles(results: Results, methods: Iterable[str]) -> list[Line2D]:
 
     handles = []
     for method in methods:
-        look = style(method, [*results.labels, method])
+        look = style(method, results)
         line: dict[str, Any] = {"color": look.colour, "ls": look.dash, "lw": 1.2, "marker": look.marker, "ms": 5}
-        handles.append(Line2D([], [], label=NAMES.get(method, method), **line))
+        handles.append(Line2D([], [], label=results.entries[method].title, **line))
     return handles
 
 
 def draw_lengths(panel: Axes, results: Results, env: str, method: str, lengths: Mapping[str, int]) -> None:
     """Draw the OOD returns of a method's labels over their history lengths, and where there are none."""
-    part, look = results.envs[env], style(method, [*results.labels, method])
+    part, look = results.envs[env], style(method, results)
     points = []
     for name, length in lengths.items():
         if part.returns.get(name) and (~part.ind).any():

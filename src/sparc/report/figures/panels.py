@@ -51,7 +51,7 @@ def label_handles(results: Results, kind: str) -> list[Line2D]:
 
     handles = []
     for name in results.labels:
-        look = style(name, results.labels)
+        look = style(name, results)
         numbers = [count(results, env, kind, name) for env in results.envs if results.members(env, name)]
         text = how_many(numbers) if any(numbers) else "no results"
         line: dict[str, Any] = {"color": look.colour, "ls": look.dash, "lw": look.width, "marker": look.marker}

@@ -47,7 +47,7 @@ def laps(results: Results, env: str) -> Figure | None:
     figure, panels = region_panels(part)
     names = [name for name in labels_in(results, env) if part.returns.get(name)]
     for name in names:
-        look = style(name, results.labels)
+        look = style(name, results)
         for panel, region, measure in places(panels, part):
             runs = [run_means(part, name, region, of) for of in ("ratio", measure)]
             panel.plot(*runs, ls="", marker=".", ms=4, color=look.colour, alpha=0.4)
@@ -70,7 +70,7 @@ def physics_update(results: Results, env: str, physics: str) -> Figure | None:
     figure, panels = region_panels(part)
     names = [name for name in labels_in(results, env) if part.returns.get(name) and after.returns.get(name)]
     for name in names:
-        look = style(name, results.labels)
+        look = style(name, results)
         for panel, region, measure in places(panels, part):
             ends = [
                 (mean_of(of, name, region, "ratio")[0], mean_of(of, name, region, measure)[0]) for of in (part, after)

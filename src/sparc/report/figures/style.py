@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
+from sparc.suites.tables import PROTAGONIST
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
+    from sparc.methods import MethodEntry
+    from sparc.suites.tables import Results
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,15 +34,8 @@ class Style(NamedTuple):
     width: float = 1.2
 
 
-# The palette of Okabe and Ito, for colour-blind readers; the Oracle, a reference, in dark grey
-STYLES = {
-    "sparc": Style("#D55E00", "o", "-", 2.0),
-    "rma": Style("#0072B2", "s", (0, (5, 1.5))),
-    "only-obs": Style("#CC79A7", "v", (0, (3, 1, 1, 1))),
-    "history-input": Style("#009E73", "^", (0, (7, 1.5, 1, 1.5))),
-    "oracle": Style("#444444", "D", (0, (1, 1.2))),
-}
-# Variations of a method, in the suite's order: dark to light
+THICK = 2.0  # line width of methods that comparisons are about
+# Variations of a method, in the suite's order, and methods that were registered without a colour: dark to light
 SEQUENCE = (
     Style("#0d0887", "o", "-"),
     Style("#5302a3", "s", (0, (5, 1.5))),
@@ -76,13 +73,23 @@ RESOLUTIONS = (180, 130, 100, 80)  # dots per inch: the first with which a file 
 LARGEST = 300_000  # bytes of a file
 
 
-def style(label: str, labels: Sequence[str]) -> Style:
-    """Give the style of one of the labels: its method's own or, for variations, one of the sequence, far apart."""
-    if label in STYLES:
-        return STYLES[label]
-    varied = [name for name in labels if name not in STYLES]
+def style(name: str, results: Results) -> Style:
+    """Return the style of a label or a method: the method's own or, for variations, one of the sequence, far apart."""
+    entries = results.entries
+    if name in entries and (own := method_style(entries[name])):
+        return own
+    varied = [label for label in results.labels if label not in entries or not method_style(entries[label])]
     apart = max(1.0, (len(SEQUENCE) - 1) / max(1, len(varied) - 1))
-    return SEQUENCE[round(varied.index(label) * apart) % len(SEQUENCE)]
+    index = varied.index(name) if name in varied else 0  # a method of which there are only variations
+    return SEQUENCE[round(index * apart) % len(SEQUENCE)]
+
+
+def method_style(entry: MethodEntry) -> Style | None:
+    """Return the style that a method was registered with, if it has a colour."""
+    if entry.colour is None:
+        return None
+    width = THICK if entry.prominence >= PROTAGONIST else Style._field_defaults["width"]
+    return Style(entry.colour, entry.marker, entry.dash, width)
 
 
 def with_looks(draw: Callable[P, T]) -> Callable[P, T]:

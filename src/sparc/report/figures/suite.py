@@ -152,7 +152,7 @@ def summary_figure(results: Results) -> Figure:
 
 def draw_row(panel: Axes, results: Results, env: str, name: str, place: int, paper: Sequence[float] | None) -> None:
     """Draw one label's returns at its place: IND above OOD, the paper's OOD return below."""
-    part, look = results.envs[env], style(name, results.labels)
+    part, look = results.envs[env], style(name, results)
     if paper is not None:
         panel.errorbar(paper[0], place + 0.28, xerr=paper[1], color=PAPER, marker="D", ms=3.5, lw=1.0, zorder=1)
     if not part.returns.get(name):

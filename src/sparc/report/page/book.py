@@ -11,7 +11,7 @@ from sparc.envs.measures import JUDGED, MEASURES, Measure
 from sparc.report import stats
 from sparc.report.laps import races
 from sparc.report.page.text import attributes, digits
-from sparc.suites.tables import REFERENCE, Array, EnvResults, Results, env_of, label
+from sparc.suites.tables import Array, EnvResults, Results, env_of, label
 
 RETURN = "return"  # beside the measures of laps
 
@@ -138,8 +138,8 @@ class Book:
         return [member for member in self.members if label_of(member) == key]
 
     def is_reference(self, key: str) -> bool:
-        """Say whether a label is no contender: it is told what the others must find out."""
-        return self.methods[key][0] == REFERENCE
+        """Return whether a label is no contender: it observes the context, which the others must estimate."""
+        return self.results.entry(key).privileged
 
     def cells(self, test: str, region: str) -> int:
         """Count the contexts of a region."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sparc.report.page.book import Book
 from sparc.report.page.text import attributes
-from sparc.suites.tables import TOLD, VARIANTS
+from sparc.suites.tables import VARIANTS
 from sparc.text import joined
 
 LAPS_MAPPED = (
@@ -111,7 +111,7 @@ def remarks(book: Book, key: str) -> list[str]:
     """Say what a reader of these results must know besides."""
     if key == "curves":
         thin = [VARIANTS[name] for name in book.results.variants]
-        found = [f"Pale and open: {TOLD}."] if book.results.told else []
+        found = [f"Pale and open: {book.results.told_note}."] if book.results.told else []
         return [*found, *([f"Thin, without marks: {joined(thin)}, in the place of what is shipped."] if thin else [])]
     parts = book.results.envs.values()
     most = max((len(part.there("traces", label)) for part in parts for label in book.names), default=0)

@@ -1,0 +1,35 @@
+"""Code of other people: modules in the user's own folder, and packages that offer something through an entry point."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import warnings
+from importlib.metadata import entry_points
+
+from sparc.errors import UserError
+
+
+def import_named(reference: str, kind: str) -> str:
+    """Import the module of "module:name" and return the name alone; a name without a module is returned as it is."""
+    module, _, name = reference.rpartition(":")
+    if module:
+        if os.getcwd() not in sys.path and "" not in sys.path:
+            sys.path.insert(0, os.getcwd())  # a file beside the user, as `python -m` finds it
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise UserError(f"{kind} '{reference}': {error}; is {module}.py in this directory or installed?") from None
+    return name
+
+
+def load_plugins(group: str) -> None:
+    """Load what installed packages offer in an entry-point group: a module that registers, or a function that does."""
+    for plugin in entry_points(group=group):
+        try:
+            loaded = plugin.load()
+            if callable(loaded):
+                loaded()
+        except Exception as error:  # someone else's package must not take the others down
+            warnings.warn(f"the plug-in '{plugin.value}' of {group} was not loaded: {error}", stacklevel=3)
