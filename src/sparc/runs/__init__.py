@@ -1,0 +1,1 @@
+"""One run on disk: its directory, its checkpoints, its policy, its tests."""

@@ -1,0 +1,160 @@
+"""How a run's checkpoint adapts, as files: what a switch of the context does, and the encodings over the grid."""
+
+from __future__ import annotations
+
+import csv
+import json
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+import numpy as np
+from numpy.typing import NDArray
+from sparc.contexts import ContextSpace, Finite
+from sparc.files import cell, write_table
+from sparc.envs.registry import get_env, make_vector_env
+from sparc.envs.contextual import ProgressCall
+from sparc.errors import RunFailure, SparcError, UserError
+from sparc.acting.history import History
+from sparc.machine import usable_cores
+from sparc.envs.contextual import Array
+from sparc.acting.adaptation import Latents, Trace
+from sparc.runs.run import Run
+from sparc.files import replace
+if TYPE_CHECKING:  # these bring JAX
+    from sparc.methods.nets import ContextEncoder
+    from sparc.acting.policy import Policy
+from sparc.acting.adaptation import NO_TRACE, switches, trace, latents
+
+
+TRACE, LATENTS, SEAL = "trace.csv", "latents.csv", "adaptation.json"  # behind the checkpoint's number
+TRACE_COLUMNS = ("region", "step", "reward", "distance", "rows")
+LATENT_COLUMNS = ("psi_1", "psi_2", "phi_1", "phi_2")
+
+
+def adapt_run(run: Run, number: int, grid: int, progress: ProgressCall | None = None) -> str:
+    """Measure how a run's checkpoint adapts; write trace, latents and seal; say why there is no trace if there is none.
+
+    Latents need an adapter. A trace needs an environment whose context can be switched in mid-episode.
+    """
+    from sparc.runs.load import load_with_psi
+
+    env, options = run.config.env, run.config.env_options
+    space = get_env(env).context_space
+    contexts = space.grid(grid)
+    policy, psi = load_with_psi(run, number)
+    note = why_no_trace(env, options)
+    found = NO_TRACE if note else trace(policy, psi, env, progress=progress, **options)
+    if not note and not len(found.step):
+        note = "all episodes ended long before their middle"
+    mapped = latents(policy, psi, env, contexts, progress=progress, **options)
+    run.evaluations.mkdir(exist_ok=True)
+    seal = file_of(run, number, SEAL)
+    seal.unlink(missing_ok=True)  # it is not of what is written now
+    if mapped is None:
+        file_of(run, number, LATENTS).unlink(missing_ok=True)
+    else:
+        regions = np.where(space.is_train(contexts), "ind", "ood")
+        write_columns(
+            file_of(run, number, LATENTS),
+            [*space.names, "region", *LATENT_COLUMNS],
+            [*contexts.T, regions, *mapped.psi.T, *mapped.phi.T],
+        )
+    columns = [found.region, found.step, found.reward, found.distance, found.rows]
+    write_columns(file_of(run, number, TRACE), TRACE_COLUMNS, columns)
+    rows = {"trace_rows": len(found.step), "latents_rows": None if mapped is None else len(mapped.psi)}
+    replace(seal, json.dumps({"grid": grid, **rows, "note": note}) + "\n")  # last: where it is, the rest is whole
+    return note
+
+
+def why_no_trace(env: str, env_options: dict[str, Any]) -> str:
+    """Say why no context can be switched in mid-episode; nothing if it can."""
+    if not len(switches(get_env(env).context_space).region):
+        return "there is only one context"
+    venv = make_vector_env(env, 1, **env_options)
+    try:
+        return venv.why_not_switch()
+    finally:
+        venv.close()
+
+
+def file_of(run: Run, number: int, name: str) -> Path:
+    """Name a file of a checkpoint's adaptation."""
+    return run.evaluations / f"{number}-{name}"
+
+
+def write_columns(path: Path, names: Iterable[str], columns: list[Any]) -> None:
+    """Write a table, all or nothing."""
+    write_table(path, names, (map(cell, row) for row in zip(*columns, strict=True)))
+
+
+def read_adaptation(run: Run, number: int, grid: int) -> tuple[Trace, Latents | None]:
+    """Read what `adapt_run` wrote of a checkpoint, if it is of this grid and whole; None without an adapter."""
+    try:
+        seal = read_seal(file_of(run, number, SEAL))
+        if seal["grid"] != grid:
+            raise ValueError(f"it is of a grid of {seal['grid']}, not {grid}")
+        found = read_trace(file_of(run, number, TRACE))
+        check_rows(file_of(run, number, TRACE), len(found.step), seal["trace_rows"])
+        mapped = None
+        if seal["latents_rows"] is not None:
+            mapped = read_latents(file_of(run, number, LATENTS))
+            check_rows(file_of(run, number, LATENTS), len(mapped.psi), seal["latents_rows"])
+    except (OSError, ValueError, csv.Error) as error:
+        # an OSError would name the whole path, which is of the machine
+        why = f"{Path(error.filename).name}: {error.strerror}" if isinstance(error, OSError) else error
+        raise UserError(
+            f"The adaptation of checkpoint {number} is missing or damaged ({why}): write it anew, "
+            f"`sparc evaluate RUN --adaptation --grid {grid} --checkpoint {number}`."
+        ) from error
+    return found, mapped
+
+
+def read_seal(path: Path) -> dict[str, Any]:
+    """Read what a seal says; a ValueError tells what is wrong with it, as in all that follow."""
+    try:
+        seal = json.loads(path.read_text())
+    except ValueError:
+        raise ValueError(f"{path.name} is no JSON") from None
+    if not isinstance(seal, dict) or not seal.keys() >= {"grid", "trace_rows", "latents_rows"}:
+        raise ValueError(f"{path.name} is not whole")
+    return seal
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a trace."""
+    columns = read_columns(path, TRACE_COLUMNS)
+    return Trace(columns["region"], *(numbers(columns[name], path) for name in TRACE_COLUMNS[1:]))
+
+
+def read_latents(path: Path) -> Latents:
+    """Read latents."""
+    columns = read_columns(path, LATENT_COLUMNS)
+    found = np.stack([numbers(columns[name], path) for name in LATENT_COLUMNS], axis=1)
+    return Latents(found[:, :2], found[:, 2:])
+
+
+def read_columns(path: Path, needed: Iterable[str]) -> dict[str, NDArray[np.str_]]:
+    """Read a CSV file by columns."""
+    text = path.read_text(errors="replace")
+    names, *rows = list(csv.reader(text.splitlines())) or [[]]
+    cut = not text.endswith("\n") or any(len(row) != len(names) for row in rows)
+    if cut or not set(needed) <= set(names):
+        raise ValueError(f"{path.name} is cut short")
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return {name: np.array(column, np.str_) for name, column in zip(names, columns, strict=True)}
+
+
+def numbers(column: NDArray[np.str_], path: Path) -> Array:
+    """Read numbers; an empty cell is NaN."""
+    try:
+        return np.where(column == "", "nan", column).astype(np.float64)
+    except ValueError:
+        raise ValueError(f"{path.name} has a cell that is no number") from None
+
+
+def check_rows(path: Path, there: int, sealed: Any) -> None:
+    """Hold the rows of a file against those that were written."""
+    if there != sealed:
+        raise ValueError(f"{path.name} has {there} rows instead of {sealed}")
