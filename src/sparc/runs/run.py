@@ -6,8 +6,6 @@ runs/<env>/<method>/seed<k>-<utc>/
 
 from __future__ import annotations
 
-from sparc.files import replace, held
-
 import dataclasses
 import fcntl
 import json
@@ -23,12 +21,13 @@ from typing import Any
 
 import yaml
 
-from sparc.runs import checkpoint, select
 from sparc.config import Config, make_config, read_config
 from sparc.envs.registry import make_vector_env
 from sparc.errors import RunFailure, UserError
+from sparc.files import held, replace
 from sparc.machine import processor, usable_cores
 from sparc.methods import check_method
+from sparc.runs import checkpoint, select
 
 EXPERT_PHASE = "expert"  # the first of rma's two
 LOCK_ATTEMPTS, LOCK_SECONDS = 10, 0.3
@@ -240,10 +239,6 @@ def default_paths(config: Config) -> list[Path]:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     path = Path("runs") / config.env.split(":")[-1] / config.method / f"seed{config.seed}-{stamp}"
     return [path, *(path.with_name(f"{path.name}-{number}") for number in range(2, 100))]
-
-
-
-
 
 
 def session(updates: int) -> dict[str, Any]:
