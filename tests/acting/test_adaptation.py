@@ -27,7 +27,7 @@ from sparc.methods.nets import Actor, ContextEncoder
 from sparc.methods.sparc import Sparc
 from sparc.runs import adaptations
 from sparc.runs.adaptations import adapt_run, read_adaptation, why_no_trace
-from sparc.runs.load import load, load_with_psi, make_spec, wrap
+from sparc.runs.load import load, load_with_psi, make_spec
 from sparc.runs.run import Run
 
 BOAT, WALKER = "DriftingBoat-v0", "WindWalker2d-v5"
@@ -74,8 +74,7 @@ def adapted(runs: dict[str, Run]) -> Pair:
 def expert(pair: Pair) -> Policy:
     """The perfect adapter: ψ(c) itself in the place of φ(h)."""
     policy, psi = pair
-    observation, action = gym.spaces.Box(-10, 10, (2,)), gym.spaces.Box(-1, 1, (2,))
-    return Policy(Actor(policy.actor.trunk, psi), observation, action, policy.history_length)
+    return Policy(Actor(policy.actor.trunk, psi), policy.spec)
 
 
 # Loading
@@ -261,7 +260,7 @@ def walker(tiny: dict[str, Any]) -> Pair:
     method = Sparc(config, make_spec(venv))
     state = method.init(np.random.default_rng(9))
     assert isinstance(state.expert.encoder, ContextEncoder)
-    return wrap(method, state, venv, config), state.expert.encoder
+    return Policy(method.policy(state), method.spec), state.expert.encoder
 
 
 def test_rows_that_fall_drop_out(walker: Pair) -> None:

@@ -110,7 +110,7 @@ def test_products_are_those_of_an_update() -> None:
     from sparc.config import make_config
     from sparc.methods import get_method
     from sparc.methods.batch import Batch
-    from sparc.methods.qr_sac import Spec
+    from sparc.methods.spec import Spec
 
     obs, action, batch, width = 3, 2, 5, 7
 

@@ -15,7 +15,8 @@ from sparc.errors import UserError
 from sparc.methods import all_methods, find_method, get_method
 from sparc.methods.batch import Batch
 from sparc.methods.nets import ContextEncoder, HistoryAdapter, Inputs, Nothing, RawContext
-from sparc.methods.qr_sac import QrSac, Spec, State, scan_updates
+from sparc.methods.qr_sac import QrSac, State, scan_updates
+from sparc.methods.spec import Spec
 
 O, A, C, H, B = 3, 2, 2, 6, 5  # noqa: E741
 SPEC = Spec(O, A, (1.0, -2.0), (2.0, 4.0))

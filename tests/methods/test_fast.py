@@ -16,7 +16,8 @@ from sparc.errors import UserError
 from sparc.methods import all_methods, find_method, get_method, losses
 from sparc.methods.batch import Batch
 from sparc.methods.nets import Inputs
-from sparc.methods.qr_sac import QrSac, Spec, State, scan_updates, standardized
+from sparc.methods.qr_sac import QrSac, State, scan_updates, standardized
+from sparc.methods.spec import Spec
 from sparc.runs import checkpoint
 from sparc.runs.load import make_spec, restored
 from sparc.runs.run import Run

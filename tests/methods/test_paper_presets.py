@@ -23,7 +23,8 @@ import pytest
 from sparc.config import make_config
 from sparc.methods import all_methods, find_method, get_method, losses
 from sparc.methods.batch import Batch
-from sparc.methods.qr_sac import QrSac, Spec, State, scan_updates
+from sparc.methods.qr_sac import QrSac, State, scan_updates
+from sparc.methods.spec import Spec
 
 pytestmark = pytest.mark.slow
 

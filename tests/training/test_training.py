@@ -377,8 +377,10 @@ def test_a_run_of_before_the_choice_is_loaded_and_goes_on(
         with pytest.raises(Crash):
             sparc.train("oracle", BOAT, run_dir=run, updates=180, report=crash_at(90), **tiny_wrapping)
     for number in checkpoint.numbers(run / "checkpoints"):
-        arrays, meta = checkpoint.load(run / "checkpoints" / str(number))
-        checkpoint.save(run / "checkpoints", number, arrays, {k: v for k, v in meta.items() if k != "choice"})
+        folder = run / "checkpoints" / str(number)
+        arrays, meta = checkpoint.load(folder)
+        policy = checkpoint.read_arrays(folder, checkpoint.POLICY, meta)
+        checkpoint.save(folder.parent, number, arrays, policy, {k: v for k, v in meta.items() if k != "choice"})
     assert checkpoint.load_choice(checkpoint.load_meta(newest(run))) == {
         20: 0.0, 40: pytest.approx(14 / 3), 60: pytest.approx(13 / 3), 80: 3.0,
     }  # fmt: skip

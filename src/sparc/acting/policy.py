@@ -6,12 +6,12 @@ from functools import partial
 
 import jax
 import numpy as np
-from gymnasium import spaces
 from jax import Array
 
 from sparc.acting.history import History
 from sparc.errors import UserError
-from sparc.methods.nets import Actor, ContextEncoder, Inputs, RawContext, Reads
+from sparc.methods.nets import Actor, Inputs
+from sparc.methods.spec import Reads, Spec
 
 
 @partial(jax.jit, static_argnames="noisy")
@@ -29,12 +29,12 @@ class Policy:
     an episode ended. The Oracle also needs `act(obs, context)`.
     """
 
-    def __init__(self, actor: Actor, observation_space: spaces.Box, action_space: spaces.Box, history_length: int):
-        self.actor = actor
-        self.obs_size, self.action_size = observation_space.shape[0], action_space.shape[0]
-        self.low, self.high = action_space.low, action_space.high
+    def __init__(self, actor: Actor, spec: Spec):
+        self.actor, self.spec = actor, spec
+        self.obs_size, self.action_size = spec.obs_size, spec.action_size
+        self.low, self.high = (np.array(bound, spec.action_dtype) for bound in (spec.action_low, spec.action_high))
         self.middle, self.half = (self.high + self.low) / 2, (self.high - self.low) / 2
-        self.history_length = history_length
+        self.history_length = spec.history_length
         self.history: History | None = None
 
     @property
@@ -44,10 +44,8 @@ class Policy:
 
     @property
     def context_size(self) -> int:
-        """How many numbers of context the policy reads."""
-        encoder = self.actor.encoder
-        scale = encoder.scale if isinstance(encoder, ContextEncoder) else encoder
-        return len(scale.centre) if isinstance(scale, RawContext) else 0
+        """The number of context features of its environment."""
+        return len(self.spec.context_centre)
 
     def reset(self, mask: np.ndarray | None = None) -> None:
         """Forget the history of the masked rows; without a mask, of all, and be ready for another number of rows."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,8 +17,7 @@ import numpy as np
 from jax import Array
 
 from sparc.methods.normalization import BatchRenorm, Moments, RunningNorm
-
-Reads = Literal["nothing", "context", "history"]
+from sparc.methods.spec import Reads
 
 LOG_STD_RANGE = (-5.0, 2.0)  # the head's tanh is stretched to this range for the log standard deviation
 FILTERS = 32  # of each convolution in φ

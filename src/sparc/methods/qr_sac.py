@@ -9,8 +9,9 @@ Beyond the paper, each by a field of the config: batch-renormalised critics with
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +21,7 @@ import optax
 from jax import Array
 
 from sparc.config import Config
-from sparc.methods import losses, optimisers
+from sparc.methods import build, losses, optimisers
 from sparc.methods.batch import Batch
 from sparc.methods.nets import (
     Actor,
@@ -37,17 +38,9 @@ from sparc.methods.nets import (
 )
 from sparc.methods.normalization import RunningNorm
 from sparc.methods.registry import find_method, phase_span
+from sparc.methods.spec import Spec
 
 Metrics = dict[str, Array]
-
-
-class Spec(NamedTuple):
-    """What a method knows of an environment: sizes, and the scale of its contexts."""
-
-    obs_size: int
-    action_size: int
-    context_centre: tuple[float, ...]
-    context_half_range: tuple[float, ...]
 
 
 class Weights(eqx.Module):
@@ -84,7 +77,14 @@ class QrSac:
     """The base of every method; alone it is the Only Obs baseline's mathematics with the encoder left open."""
 
     def __init__(self, config: Config, spec: Spec, phase: str | None = None):
-        self.config, self.spec = config, spec
+        self.config = config
+        self.spec = dataclasses.replace(
+            spec,
+            history_length=config.history_length,
+            width=config.width,
+            latent=config.latent,
+            observation_clip=config.observation_clip if config.normalize_observations else None,
+        )
         self.phases = tuple(find_method(config.method).phases)
         self.phase = phase or self.phases[0]
         self.optimisers = self.make_optimisers()
@@ -165,6 +165,21 @@ class QrSac:
             found["newest"] = self.actor(state.newest)
         return {name: equipped(actor, state.norm) for name, actor in found.items()}
 
+    def psi(self, state: State) -> Encoder | None:
+        """Return the expert's encoder where the policy has an adapter in its place; None where it acts itself."""
+        expert = self.variants(state).get("expert")
+        return None if expert is None else expert.encoder
+
+    def describe(self, state: State) -> Spec:
+        """Return the Spec of the policy that is evaluated and shipped."""
+        encoder, psi = self.policy(state).encoder, self.psi(state)
+        return dataclasses.replace(
+            self.spec,
+            reads=encoder.reads,
+            encoder=build.encoder_name(encoder),
+            psi=None if psi is None else build.encoder_name(psi),
+        )
+
     def q_value(self, state: State, inputs: Inputs, action: Array) -> Array:
         """Return the critics' pessimistic estimate of the return (B,); observations are the environment's own."""
         inputs = normalized(inputs, state.norm)
@@ -173,39 +188,29 @@ class QrSac:
     # Networks
 
     def context_encoder(self, rng: np.random.Generator) -> ContextEncoder:
-        """Make ψ."""
-        return ContextEncoder(self.raw_context(), self.config.latent, rng=rng)
+        """Return a new ψ."""
+        return build.context_encoder(self.spec, rng)
 
     def raw_context(self) -> RawContext:
-        """Make the Oracle's view of the context."""
-        return RawContext(self.spec.context_centre, self.spec.context_half_range)
+        """Return the Oracle's view of the context."""
+        return build.raw_context(self.spec)
 
     def history_adapter(self, rng: np.random.Generator) -> HistoryAdapter:
-        """Make φ."""
-        width = self.spec.obs_size + self.spec.action_size
-        return HistoryAdapter(width, self.config.history_length, self.config.latent, rng=rng)
-
-    def latent_size(self, encoder: Encoder) -> int:
-        """Count what an encoder adds to the decision layers' input."""
-        if isinstance(encoder, RawContext):
-            return len(self.spec.context_centre)
-        return 0 if isinstance(encoder, Nothing) else self.config.latent
+        """Return a new φ."""
+        return build.history_adapter(self.spec, rng)
 
     def init(self, rng: np.random.Generator) -> State:
         """Make networks, targets and optimisers."""
         config, spec = self.config, self.spec
 
-        def trunk(size_in: int, encoder: Encoder, size_out: int, batch_renorm: bool = False) -> Trunk:
-            latent = self.latent_size(encoder)
-            return Trunk(size_in, latent, config.width, size_out, rng=rng, batch_renorm=batch_renorm)
-
         def critic() -> Critic:
             encoder, size_in = self.encoder(rng), spec.obs_size + spec.action_size
-            return Critic(trunk(size_in, encoder, config.num_quantiles, config.batch_renorm), encoder)
+            latent, outputs = build.latent_size(encoder, spec), config.num_quantiles
+            trunk = Trunk(size_in, latent, spec.width, outputs, rng=rng, batch_renorm=config.batch_renorm)
+            return Critic(trunk, encoder)
 
-        encoder = self.encoder(rng)
         parts: dict[str, Any] = {
-            "expert": Actor(trunk(spec.obs_size, encoder, 2 * spec.action_size), encoder),
+            "expert": build.build_actor(spec, self.encoder(rng), rng),
             "critics": (critic(), critic()),
             "adapter": self.make_adapter(rng),
             "log_temperature": jnp.log(jnp.asarray(config.temperature, jnp.float32)),
@@ -220,8 +225,7 @@ class QrSac:
                 "average": Weights(copied["expert"], copied["adapter"]) if config.ema_decay else None,
             }
 
-        norm = RunningNorm(spec.obs_size, config.observation_clip) if config.normalize_observations else None
-        return State(**parts, **prepare(parts), norm=norm)
+        return State(**parts, **prepare(parts), norm=build.build_norm(spec))
 
     # Mathematics
 

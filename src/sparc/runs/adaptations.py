@@ -6,21 +6,17 @@ import csv
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc.acting.adaptation import Latents, Trace
+from sparc.acting.adaptation import NO_TRACE, Latents, Trace, latents, switches, trace
 from sparc.envs.contextual import Array, ProgressCall
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import UserError
 from sparc.files import cell, replace, write_table
 from sparc.runs.run import Run
-
-if TYPE_CHECKING:  # these bring JAX
-    pass
-from sparc.acting.adaptation import NO_TRACE, latents, switches, trace
 
 TRACE, LATENTS, SEAL = "trace.csv", "latents.csv", "adaptation.json"  # behind the checkpoint's number
 TRACE_COLUMNS = ("region", "step", "reward", "distance", "rows")

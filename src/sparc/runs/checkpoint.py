@@ -1,5 +1,8 @@
 """Checkpoints: arrays as safetensors, the rest as JSON with a format version and checksums; no pickle.
 
+The policy's arrays have a file of their own, which with the Spec in the JSON is all that loading a policy reads. The
+other file has the whole state of training.
+
 A checkpoint is written beside its place and then renamed, so a folder `checkpoints/<updates>` is always whole: a
 process killed at any moment leaves the ones before it untouched.
 """
@@ -17,14 +20,14 @@ import numpy as np
 
 from sparc.errors import RunFailure, UserError
 
-FORMAT = 1  # raise it when an older sparc could no longer read what is written
-ARRAYS, META = "arrays.safetensors", "checkpoint.json"
+FORMAT = 2  # raise it when an older sparc could no longer read what is written; since 2: the Spec and the policy's file
+ARRAYS, POLICY, META = "arrays.safetensors", "policy.safetensors", "checkpoint.json"
 
 Arrays = dict[str, np.ndarray]
 Meta = dict[str, Any]
 
 
-def save(folder: Path, updates: int, arrays: Arrays, meta: Meta) -> Path:
+def save(folder: Path, updates: int, arrays: Arrays, policy: Arrays, meta: Meta) -> Path:
     """Write checkpoint `updates` into the folder, all or nothing; one of that name is replaced."""
     from safetensors.numpy import save_file
 
@@ -32,11 +35,14 @@ def save(folder: Path, updates: int, arrays: Arrays, meta: Meta) -> Path:
     try:
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
-        # safetensors wants contiguous arrays and no views
-        save_file({name: np.array(array, order="C") for name, array in arrays.items()}, beside / ARRAYS)
-        meta = {**meta, "format": FORMAT, "updates": updates, "checksums": {ARRAYS: checksum(beside / ARRAYS)}}
+        files = {ARRAYS: arrays, POLICY: policy}
+        for file, content in files.items():
+            # safetensors wants contiguous arrays and no views
+            save_file({name: np.array(array, order="C") for name, array in content.items()}, beside / file)
+        checksums = {file: checksum(beside / file) for file in files}
+        meta = {**meta, "format": FORMAT, "updates": updates, "checksums": checksums}
         (beside / META).write_text(json.dumps({"sha256": digest(meta), "checkpoint": meta}, indent=1))
-        for path in (beside / ARRAYS, beside / META, beside):
+        for path in (*(beside / file for file in files), beside / META, beside):
             sync(path)
         replaced = retire(target)
         try:
@@ -59,16 +65,31 @@ def save(folder: Path, updates: int, arrays: Arrays, meta: Meta) -> Path:
 
 
 def load(checkpoint: Path) -> tuple[Arrays, Meta]:
-    """Read a checkpoint and compare its checksums; RunFailure if it is damaged, UserError if it is newer."""
+    """Read the state of training and compare all checksums; RunFailure if damaged, UserError if it is newer."""
+    meta = load_meta(checkpoint)
+    if POLICY in meta["checksums"]:  # since format 2
+        check_file(checkpoint, POLICY, meta)
+    return read_arrays(checkpoint, ARRAYS, meta), meta
+
+
+def read_arrays(checkpoint: Path, file: str, meta: Meta) -> Arrays:
+    """Read a file of arrays and compare its checksum."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    meta = load_meta(checkpoint)
+    check_file(checkpoint, file, meta)
     try:
-        if checksum(checkpoint / ARRAYS) != meta["checksums"][ARRAYS]:
-            raise ValueError("the checksum of its arrays is wrong")
-        return load_file(checkpoint / ARRAYS), meta
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        return load_file(checkpoint / file)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise damaged(checkpoint, error) from error
+
+
+def check_file(checkpoint: Path, file: str, meta: Meta) -> None:
+    """Compare a file with its checksum; RunFailure if it is missing or damaged."""
+    try:
+        if checksum(checkpoint / file) != meta["checksums"][file]:
+            raise ValueError(f"the checksum of {file} is wrong")
+    except (OSError, ValueError, KeyError) as error:
         raise damaged(checkpoint, error) from error
 
 

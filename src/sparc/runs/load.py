@@ -1,23 +1,31 @@
-"""From a run directory back to a policy: which checkpoint, and how its arrays become networks again."""
+"""From a run directory back to a policy: which checkpoint, and how its arrays become networks again.
+
+A checkpoint describes its own policy by a Spec, so no environment, simulator or optimiser is needed to load one.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
 
 from sparc.acting.policy import Policy
-from sparc.config import Config
 from sparc.envs.contextual import ContextualVectorEnv
-from sparc.envs.registry import get_env, make_vector_env
+from sparc.envs.registry import EnvEntry, get_env, make_vector_env
 from sparc.errors import UserError
 from sparc.methods import get_method
-from sparc.methods.nets import ContextEncoder
-from sparc.methods.qr_sac import QrSac, Spec, State
+from sparc.methods.build import build_policy
+from sparc.methods.nets import ContextEncoder, Encoder
+from sparc.methods.spec import Spec
 from sparc.runs import checkpoint
 from sparc.runs.run import Run
+
+if TYPE_CHECKING:  # brings the optimisers
+    from sparc.methods.qr_sac import QrSac, State
+
+POLICY_NAME, PSI_NAME = "policy", "psi"  # what the names of their arrays begin with
 
 
 def load(run_dir: str | Path, which: str | int = "best") -> Policy:
@@ -27,26 +35,63 @@ def load(run_dir: str | Path, which: str | int = "best") -> Policy:
 
 
 def load_with_psi(run: Run, number: int) -> tuple[Policy, ContextEncoder | None]:
-    """Load a checkpoint's policy and the ψ that its φ learned to guess; None where no adapter is at the wheel."""
-    arrays, meta = checkpoint.load(run.checkpoints / str(number))
+    """Load a checkpoint's policy and the ψ that its φ learned to guess; None where no adapter acts."""
+    folder = run.checkpoints / str(number)
+    meta = checkpoint.load_meta(folder)
+    if (entry := find_env(run.config.env)) is not None:
+        check_env(run, meta, entry)
+    policy, psi = load_policy(folder, meta) if "spec" in meta else load_from_state(run, folder)
+    return policy, psi if isinstance(psi, ContextEncoder) else None
+
+
+def load_policy(folder: Path, meta: checkpoint.Meta) -> tuple[Policy, Encoder | None]:
+    """Rebuild a policy and its ψ from a checkpoint's Spec and policy arrays."""
+    arrays = checkpoint.read_arrays(folder, checkpoint.POLICY, meta)
+    try:
+        spec = Spec.from_dict(meta["spec"])
+    except ValueError as error:
+        raise checkpoint.damaged(folder, error) from error
+    actor, psi = build_policy(spec, np.random.default_rng(0))  # every number is replaced
+    return (
+        Policy(checkpoint.unflatten(actor, arrays, POLICY_NAME), spec),
+        checkpoint.unflatten(psi, arrays, PSI_NAME),
+    )
+
+
+def load_from_state(run: Run, folder: Path) -> tuple[Policy, Encoder | None]:
+    """Rebuild a policy and its ψ from a checkpoint of format 1, which holds nothing but the state of training."""
+    arrays, meta = checkpoint.load(folder)
     venv = make_vector_env(run.config.env, 1, **run.config.env_options)
-    check_env(run, meta, venv)
     method = get_method(run.config.method)(run.config, make_spec(venv), meta["phase"])
-    state = restored(method, arrays)
-    policy = wrap(method, state, venv, run.config)
     venv.close()
-    # φ is policy.actor.encoder; RMA's expert phase has one that was never trained, and acts on ψ(c) instead
-    psi = state.shipped.expert.encoder
-    return policy, psi if policy.reads == "history" and isinstance(psi, ContextEncoder) else None
+    state = restored(method, arrays)
+    return Policy(method.policy(state), method.describe(state)), method.psi(state)
 
 
-def check_env(run: Run, meta: dict[str, Any], venv: ContextualVectorEnv) -> None:
+def policy_arrays(method: QrSac, state: State) -> checkpoint.Arrays:
+    """Return the arrays of a checkpoint's policy, and of its ψ, which `load_policy` reads."""
+    policy = checkpoint.flatten(method.policy(state), POLICY_NAME)
+    return policy | checkpoint.flatten(method.psi(state), PSI_NAME)
+
+
+def find_env(id: str) -> EnvEntry | None:
+    """Return the entry of an environment with its contexts; None where it is not installed or cannot be imported."""
+    try:
+        entry = get_env(id)
+        entry.context_space  # noqa: B018 (made when it is first asked for)
+    except Exception:  # whatever its module raises: a policy can act where its environment cannot run
+        return None
+    return entry
+
+
+def check_env(run: Run, meta: checkpoint.Meta, entry: EnvEntry) -> None:
     """Refuse a run whose environment has changed since: other contexts to train on, other actions or rewards."""
-    revision = get_env(run.config.env).revision
-    if meta.get("contexts", now := venv.context_space.fingerprint()) != now:
+    if meta.get("contexts", now := entry.context_space.fingerprint()) != now:
         what = "had other contexts to train on"
-    elif (old := meta.get("revision", 1)) != revision:
-        what = f"was at revision {old}, and it is at {revision}: its actions, observations or rewards have changed"
+    elif (old := meta.get("revision", 1)) != entry.revision:
+        what = (
+            f"was at revision {old}, and it is at {entry.revision}: its actions, observations or rewards have changed"
+        )
     else:
         return
     raise UserError(
@@ -61,24 +106,18 @@ def restored(method: QrSac, arrays: checkpoint.Arrays) -> State:
     return state
 
 
-def wrap(method: QrSac, state: State, venv: ContextualVectorEnv, config: Config) -> Policy:
-    """Put a method's policy into a Policy for this environment."""
-    return Policy(method.policy(state), *boxes(venv), config.history_length)
-
-
 def make_spec(venv: ContextualVectorEnv) -> Spec:
-    """Take an environment's sizes and scales."""
-    observation, action = boxes(venv)
+    """Return the environment's part of a Spec: sizes, action bounds, and the names and scale of its contexts."""
+    observation, action, contexts = venv.single_observation_space, venv.single_action_space, venv.context_space
+    assert isinstance(observation, spaces.Box) and isinstance(action, spaces.Box)
     return Spec(
         obs_size=observation.shape[0],
         action_size=action.shape[0],
-        context_centre=tuple(float(value) for value in venv.context_space.centre),
-        context_half_range=tuple(float(value) for value in venv.context_space.half_range),
+        context_centre=tuple(contexts.centre.tolist()),
+        context_half_range=tuple(contexts.half_range.tolist()),
+        context_names=contexts.names,
+        context_units=contexts.units,
+        action_low=tuple(action.low.tolist()),
+        action_high=tuple(action.high.tolist()),
+        action_dtype=str(action.dtype),
     )
-
-
-def boxes(venv: ContextualVectorEnv) -> tuple[spaces.Box, spaces.Box]:
-    """Give the observation and the action space of one environment, which refuse to be anything but boxes."""
-    observation, action = venv.single_observation_space, venv.single_action_space
-    assert isinstance(observation, spaces.Box) and isinstance(action, spaces.Box)
-    return observation, action

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sparc.acting.evaluate import Evaluation, evaluate
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.racing.tasks import PHYSICS
 from sparc.envs.registry import get_env
 from sparc.errors import UserError
 from sparc.runs.run import Run
-
-if TYPE_CHECKING:  # brings JAX
-    pass
-from sparc.acting.evaluate import Evaluation, evaluate
 
 
 def read_evaluation(stem: Path) -> Evaluation:

@@ -23,7 +23,7 @@ from sparc.machine import Stop, keep_freed_memory, processor_seconds
 from sparc.methods import find_method, get_method, phase_span
 from sparc.methods.qr_sac import QrSac, State, scan_updates
 from sparc.runs import checkpoint, select
-from sparc.runs.load import boxes, check_env, make_spec, restored, wrap
+from sparc.runs.load import check_env, make_spec, policy_arrays, restored
 from sparc.runs.run import Run
 from sparc.training.collect import Collector
 from sparc.training.diagnostics import Recorder, adapter_errors, q_bias
@@ -216,7 +216,7 @@ class Trainer:
 
     def make_policy(self) -> Policy:
         """Wrap the policy that is evaluated and shipped."""
-        return wrap(self.method, self.state, self.venv, self.config)
+        return Policy(self.method.policy(self.state), self.method.describe(self.state))
 
     def evaluate(self, metrics: dict[str, float]) -> None:
         """Run the predetermined and the choice settings side by side and remember what checkpoints are chosen by.
@@ -263,7 +263,7 @@ class Trainer:
         some = chosen[:: -(-len(chosen) // VARIANT_SETTINGS)]
         found = {}
         for name, actor in self.method.variants(self.state).items():
-            own = self.run_settings(Policy(actor, *boxes(self.venv), self.config.history_length), some)
+            own = self.run_settings(Policy(actor, self.method.spec), some)
             pairs = {"return": (own.returns, shipped.returns)}
             pairs |= {measure: (own.measures[measure], values) for measure, values in shipped.measures.items()}
             for what, (ours, values) in pairs.items():
@@ -324,18 +324,20 @@ class Trainer:
         arrays = checkpoint.flatten(self.state, "state")
         arrays |= {f"collector.{name}": np.asarray(array) for name, array in self.collector.get_state().items()}
         arrays |= {f"replay.{name}": np.asarray(array) for name, array in self.replay.cursor().items()}
+        entry = get_env(self.config.env)
         meta = {
+            "spec": self.method.describe(self.state).to_dict(),
             "config": self.config.to_dict(),
             "phase": self.method.phase,
             "scores": [[updates, *returns] for updates, returns in self.scores.items()],
             "choice": [[updates, value] for updates, value in self.choice.items()],
             "expert_from": self.expert_from,
-            "contexts": self.venv.context_space.fingerprint(),
-            "revision": get_env(self.config.env).revision,
+            "contexts": entry.context_space.fingerprint(),
+            "revision": entry.revision,
             **self.cost(),
         }
         folder = self.run.checkpoints
-        checkpoint.save(folder, self.updates, arrays, meta)
+        checkpoint.save(folder, self.updates, arrays, policy_arrays(self.method, self.state), meta)
         newest = [number for number in checkpoint.numbers(folder) if number <= self.updates][-2:]
         further = (select.best(self.candidates(), *self.phase_span()), self.expert_from)
         kept = {*newest, *select.pareto_front(self.scores), *(number for number in further if number is not None)}
@@ -350,7 +352,7 @@ class Trainer:
             except RunFailure as error:
                 self.report({"note": f"{error} Trying the one before it."})
                 continue
-            check_env(self.run, meta, self.venv)
+            check_env(self.run, meta, get_env(self.config.env))
             self.updates = number
             self.expert_from = meta["expert_from"]
             self.processor_before = meta.get("processor_s")
