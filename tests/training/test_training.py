@@ -271,7 +271,7 @@ def test_the_run_directory(straight: Callable[[str], Path], tiny_wrapping: dict[
     assert {"python", "jax", "jaxlib", "equinox", "optax", "gymnasium", "mujoco", "numpy"} <= session["versions"].keys()
     assert session["command"] and session["machine"]["cores"] >= 1
     assert list((run / "tensorboard").glob("events.*"))
-    assert {path.name for path in newest(run).iterdir()} == {checkpoint.ARRAYS, checkpoint.META}
+    assert {path.name for path in newest(run).iterdir()} == {checkpoint.ARRAYS, checkpoint.POLICY, checkpoint.META}
     assert not list((run / "checkpoints").glob(".*")), "nothing half done is left"
 
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
