@@ -17,8 +17,9 @@ import yaml
 import sparc
 from sparc import cli
 from sparc.cli import bench, commands
+from sparc.cli.display import READS
 from sparc.config import PRESETS, make_config
-from sparc.methods import METHODS
+from sparc.methods import all_methods
 from sparc.runs import checkpoint
 from sparc.runs.run import Run
 from sparc.training.loop import Trainer
@@ -114,7 +115,7 @@ def test_envs(sparc_cli: Cli) -> None:
 def test_methods(sparc_cli: Cli) -> None:
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in succeed(sparc_cli("methods")).splitlines()]
     found = {row[0]: row[1] for row in rows if row and row[0]}
-    assert found == {name: reads for name, (_, _, reads, _) in METHODS.items()}
+    assert found == {name: READS[entry.reads] for name, entry in all_methods().items()}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["envs"], ["methods"], ["train", "x", "y"]])

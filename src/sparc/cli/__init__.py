@@ -213,7 +213,7 @@ def add_suite(command: Callable[..., Parser]) -> None:
 
 def add_field(group: Any, name: str, field: dataclasses.Field[Any], before: str = "") -> None:
     """Make a config field an option, with a word before its help text; its value is checked by the config itself."""
-    option, help = f"--{name.replace('_', '-')}", before + field.metadata["help"]
+    option, help = f"--{name.replace('_', '-')}", (before + field.metadata["help"]).replace("%", "%%")
     if str(field.type).startswith("dict"):
         group.add_argument(
             option, dest=name, nargs="+", action="extend", metavar="K=V", default=argparse.SUPPRESS, help=help
