@@ -419,7 +419,7 @@ def test_a_checkpoint_of_a_newer_sparc(sparc_cli: Cli, copy: Path) -> None:
 # Failures: exit code 1
 
 
-@pytest.mark.parametrize("name", [checkpoint.ARRAYS, checkpoint.META])
+@pytest.mark.parametrize("name", [checkpoint.POLICY, checkpoint.META])
 def test_a_damaged_checkpoint(sparc_cli: Cli, copy: Path, name: str) -> None:
     file = copy / "checkpoints" / "20" / name
     data = bytearray(file.read_bytes())
