@@ -320,7 +320,7 @@ def read_config(path: Path, what: str = "config file") -> dict[str, Any]:
 
 
 def yaml_fault(error: Exception, text: str) -> str:
-    """Say where a text is no YAML, and why, in one line."""
+    """Return where a text is no YAML, and why, in one line."""
     from yaml import MarkedYAMLError
     from yaml.reader import ReaderError
 

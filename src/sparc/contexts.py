@@ -178,14 +178,14 @@ class ContextSpace:
         return np.array([rows[row.tobytes()] for row in self.choice_settings])
 
     def as_tested(self) -> ContextSpace:
-        """Give the space of what is tested alone, for results, which show no more."""
+        """Return the space of what is tested alone, for results, which show no more."""
         if self.tested is None:
             return self
         trained = Finite(self.tested[self.is_train(self.tested)])
         return ContextSpace(self.names, self.units, trained, Finite(self.tested), trained.values[:1])
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain values for JSON; `from_dict` reads them."""
+        """Return plain values for JSON; `from_dict` reads them."""
         regions = {"train": self.train, "test": self.test}
         values = {
             name: {"values": region.values.tolist()}
@@ -196,7 +196,7 @@ class ContextSpace:
         return {"names": list(self.names), "units": list(self.units), **values, "settings": self.settings.tolist()}
 
     def fingerprint(self) -> str:
-        """Give what a policy was trained on: another one, and its context is scaled or drawn otherwise."""
+        """Return what a policy was trained on: another one, and its context is scaled or drawn otherwise."""
         trained = {name: self.to_dict()[name] for name in ("names", "units", "train")}
         return hashlib.sha256(json.dumps(trained).encode()).hexdigest()[:16]
 

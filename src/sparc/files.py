@@ -14,7 +14,7 @@ import numpy as np
 
 
 def held(lock: Path) -> bool:
-    """Say whether a process holds a lock."""
+    """Return whether a process holds a lock."""
     try:
         descriptor = os.open(lock, os.O_RDWR)
     except FileNotFoundError:

@@ -165,7 +165,7 @@ class Stop:
 
 
 def orphaned() -> bool:
-    """Say whether the process that this one must not outlive is gone."""
+    """Return whether the process that this one must not outlive is gone."""
     return PARENT in os.environ and str(os.getppid()) != os.environ[PARENT]
 
 

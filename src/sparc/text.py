@@ -35,7 +35,7 @@ def count(value: float) -> str:
 
 
 def fraction(part: float, whole: float) -> str:
-    """Say what part of the whole it is, in words where there are some."""
+    """Return what part of the whole it is, in words where there are some."""
     ratio = whole / part
     return (
         FRACTIONS[round(ratio)]
@@ -86,7 +86,7 @@ def plural(n: int, word: str) -> str:
 
 
 def outcome(part: Mapping[str, Any]) -> str:
-    """Say what an evaluation, or a region of its summary, comes to: races by their laps, all others by their return."""
+    """Return the result of an evaluation, or of a region, in words: races by their laps, others by their return."""
     if {"clean", "ratio"} <= part.keys():
         return f"clean {part['clean']:.0%} ratio {part['ratio']:.3f}"
     return f"{part['mean_return'] if 'mean_return' in part else part['mean']:,.1f}"

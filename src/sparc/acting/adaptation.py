@@ -160,7 +160,7 @@ def episodes(
 
 @contextmanager
 def blame(env: str, step: int) -> Iterator[None]:
-    """Say that it was the environment, and when, that raised what it should not."""
+    """Re-raise an error of the environment as a RunFailure that names it and the step."""
     try:
         yield
     except SparcError:
@@ -170,12 +170,12 @@ def blame(env: str, step: int) -> Iterator[None]:
 
 
 def episode_limit(env: str, env_options: dict[str, Any]) -> int:
-    """Give the most steps an episode can have."""
+    """Return the most steps an episode can have."""
     return int(env_options.get("max_episode_steps") or get_env(env).max_episode_steps)
 
 
 def encode(psi: ContextEncoder, contexts: Array) -> Array:
-    """Give ψ(c) for contexts (M, C) as (M, Z)."""
+    """Return ψ(c) for contexts (M, C) as (M, Z)."""
     from sparc.methods.nets import Inputs
 
     return np.asarray(psi(Inputs(None, context=contexts.astype(np.float32))), np.float64)
@@ -185,7 +185,7 @@ def encode(psi: ContextEncoder, contexts: Array) -> Array:
 
 
 def spread(latent: Array) -> float:
-    """Give the root-mean-square distance of latents (M, Z) from their mean; NaN if they are all the same."""
+    """Return the root-mean-square distance of latents (M, Z) from their mean; NaN if they are all the same."""
     value = float(np.sqrt(np.square(latent - latent.mean(axis=0)).sum(axis=1).mean()))
     return value if value > 0 else np.nan
 
@@ -255,7 +255,7 @@ def latents(
 
 
 def principal_axes(latent: Array, contexts: Array) -> Array:
-    """Give the directions (Z, 2) in which latents (M, Z) vary most.
+    """Return the directions (Z, 2) in which latents (M, Z) vary most.
 
     Each points to where the context feature that varies most along it grows, in scaled contexts (M, C).
     """

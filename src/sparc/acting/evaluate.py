@@ -74,7 +74,7 @@ class Evaluation:
         return {name: values[rows] for name, values in self.measures.items()}
 
     def summary(self) -> dict[str, dict[str, float | int]]:
-        """Give cells, mean, standard deviation, smallest and largest return over the contexts, IND and OOD apart.
+        """Return cells, mean, standard deviation, smallest and largest return over the contexts, IND and OOD apart.
 
         Of every measure the mean over the rows that have one.
         """

@@ -271,7 +271,7 @@ def bench_rollout(asked: Asked) -> dict[str, Any]:
 
 
 def simulator_memory() -> float | None:
-    """Give the resident memory of the processes that this one has started, MB; None without any."""
+    """Return the resident memory of the processes that this one has started, MB; None without any."""
     status = [Path(f"/proc/{pid}/status").read_text() for pid in children()]
     kilobytes = [int(line.split()[1]) for text in status for line in text.splitlines() if line.startswith("VmRSS:")]
     return round(1.024e-3 * sum(kilobytes), 2) if kilobytes else None

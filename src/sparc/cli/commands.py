@@ -130,7 +130,7 @@ def warn_of_no_grid(env: str) -> None:
 
 
 def warn_untrained(run: Run) -> None:
-    """Say if a run has nothing but the checkpoint that it began with."""
+    """Warn if a run has no checkpoint but its first."""
     from sparc.runs import checkpoint
 
     if checkpoint.numbers(run.checkpoints) == [0]:

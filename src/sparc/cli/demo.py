@@ -70,7 +70,7 @@ def score(evaluation: Evaluation, oracle: Evaluation, random: float) -> float:
 
 
 def random_return(grid: int, seed: int) -> float:
-    """Give the mean OOD return of uniformly random actions."""
+    """Return the mean OOD return of uniformly random actions."""
     space = get_env(ENV).context_space
     contexts = space.grid(grid)
     venv = make_vector_env(ENV, len(contexts))

@@ -36,7 +36,7 @@ class WithNumbers(Progress):
     """A progress bar with lines of numbers below it: both on one line do not fit into 80 columns."""
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Give the bar, then the numbers."""
+        """Return the bar, then the numbers."""
         yield from super().get_renderables()
         for task in self.tasks:
             yield Text(task.fields["numbers"], style="dim")

@@ -213,13 +213,13 @@ class ContextualVectorEnv(gym.vector.VectorEnv[Any, Any, Any], ABC):
         self._switch(self.context_space.check(contexts))
 
     def why_not_switch(self) -> str:
-        """Say why contexts cannot be switched in mid-episode; nothing where they can."""
+        """Return why contexts cannot be switched in mid-episode; nothing where they can."""
         if type(self)._switch is ContextualVectorEnv._switch:
             return f"{type(self).__name__} cannot switch contexts in mid-episode; write its method _switch(contexts)"
         return ""
 
     def measures(self) -> dict[str, Array]:
-        """Give what an episode is judged by besides its return: a number for each row, NaN where there is none."""
+        """Return what an episode is judged by besides its return: a number for each row, NaN where there is none."""
         return {}
 
     def labels(self) -> list[str]:
@@ -231,7 +231,7 @@ class ContextualVectorEnv(gym.vector.VectorEnv[Any, Any, Any], ABC):
         return {}
 
     def take_notes(self) -> list[str]:
-        """Give what happened since the last call that a person should read."""
+        """Return what happened since the last call that a person should read."""
         return []
 
     def _require_started(self, what: str) -> None:

@@ -50,7 +50,7 @@ class EnvEntry:
         return self.space if isinstance(self.space, ContextSpace) else self.space()
 
     def options_of_test(self, trained: Mapping[str, Any], asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Give the options to make a test with: those of training, but what tests have their own of, and what is asked.
+        """Return the options of a test: those of training, overridden by test_options, overridden by the caller's.
 
         So neither the setting nor the longest episode of training reaches a lap.
         """
@@ -71,7 +71,7 @@ class EnvEntry:
         return float(np.mean(scores))
 
     def remark(self, contexts: Array, options: Mapping[str, Any]) -> list[str]:
-        """Say what a reader of such a test's results should know."""
+        """Return what a reader of such a test's results should know."""
         return self.remarks(contexts, options) if self.remarks else []
 
 

@@ -85,7 +85,7 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
         return np.array(reward), np.array(terminated), np.array(truncated)
 
     def why_not_switch(self) -> str:
-        """Say which environment has no set_context."""
+        """Return which environment has no set_context."""
         for env in self.envs:
             if not env.has_wrapper_attr("set_context"):
                 name = type(env.unwrapped).__name__

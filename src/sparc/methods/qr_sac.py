@@ -357,7 +357,7 @@ def falling(rate: float, share: float, updates: int) -> Any:
 
 
 def replace(state: State, **parts: Any) -> State:
-    """Give a copy of the state with some parts exchanged."""
+    """Return a copy of the state with some parts exchanged."""
     names = list(parts)
     return eqx.tree_at(
         lambda s: [getattr(s, n) for n in names], state, [parts[n] for n in names], is_leaf=lambda x: x is None

@@ -12,7 +12,7 @@ from sparc.suites.tables import Results
 
 
 def labels_in(results: Results, env: str) -> list[str]:
-    """Give the labels that the suite plans for an environment."""
+    """Return the labels that the suite plans for an environment."""
     return [name for name in results.labels if results.members(env, name)]
 
 
@@ -22,13 +22,13 @@ def count(results: Results, env: str, kind: str, name: str) -> int:
 
 
 def seeds(results: Results, env: str, name: str) -> str:
-    """Say how many seeds the returns of a label are from, and of how many planned."""
+    """Return how many seeds the returns of a label are from, and of how many planned."""
     there, planned = count(results, env, "returns", name), len(results.members(env, name))
     return f"n = {there}" if there == planned else f"n = {there} of {planned}"
 
 
 def means_over(results: Results, envs: Iterable[str], kind: str, names: Iterable[str], shown: str = "") -> str:
-    """Say over how many seeds means are, one number or the least and the most, and what shows the single ones."""
+    """Return over how many seeds means are, one number or the least and the most, and what shows the single ones."""
     found = {count(results, env, kind, name) for name in names for env in envs} - {0}
     if max(found, default=0) <= 1:
         return "one seed each" if found else "no results"
@@ -42,13 +42,13 @@ def how_many(counts: Collection[int]) -> str:
 
 
 def why_missing(results: Results, env: str, name: str) -> str:
-    """Say that there are no results, and the states of the members."""
+    """Return a sentence that there are no results, with the states of the members."""
     states = Counter(member["state"] for member in results.members(env, name))
     return "\n".join(["no results", *(f"{number} {state}" for state, number in states.items() if state != "done")])
 
 
 def gaps(results: Results, env: str, kind: str, names: Iterable[str]) -> list[str]:
-    """Say in a line which labels lack seeds, or that their numbers differ."""
+    """Return in a line which labels lack seeds, or that their numbers differ."""
     planned = {name: len(results.members(env, name)) for name in names}
     found = {name: count(results, env, kind, name) for name, number in planned.items() if number}
     if found and not any(found.values()):

@@ -63,13 +63,13 @@ class Comparison:
 
     @property
     def verdict(self) -> Literal["better", "worse", "open"]:
-        """Say whether x is better than y: open unless the interval of the difference exists and excludes zero."""
+        """Return whether x is better than y: open unless the interval of the difference exists and excludes zero."""
         above, below = self.difference.low > 0, self.difference.high < 0
         return "open" if not above and not below else "better" if above == (self.better > 0) else "worse"
 
     @property
     def lead(self) -> Literal["ahead", "behind", "equal"]:
-        """Say who leads, however unsure that is."""
+        """Return who leads, however unsure that is."""
         gain = self.better * self.difference.value
         return "ahead" if gain > 0 else "behind" if gain < 0 else "equal"
 
@@ -78,20 +78,20 @@ class Comparison:
 
 
 def mean_sem(values: ArrayLike) -> tuple[float, float]:
-    """Give the mean of runs (n,) and its standard error, NaN for a single run."""
+    """Return the mean of runs (n,) and its standard error, NaN for a single run."""
     mean, sem = cell_table(checked(values, 1)[:, None])
     return float(mean[0]), float(sem[0])
 
 
 def cell_table(matrix: ArrayLike) -> tuple[Array, Array]:
-    """Give each cell's mean over the seeds and its standard error, (M,) each, from (seeds, M)."""
+    """Return each cell's mean over the seeds and its standard error, (M,) each, from (seeds, M)."""
     rows = checked(matrix, 2)
     mean = rows.mean(axis=0)
     return mean, rows.std(axis=0, ddof=1) / np.sqrt(len(rows)) if len(rows) > 1 else np.full_like(mean, np.nan)
 
 
 def iqm(values: ArrayLike) -> float:
-    """Give the interquartile mean of all values: without the lowest and the highest quarter, rounded down."""
+    """Return the interquartile mean of all values: without the lowest and the highest quarter, rounded down."""
     ordered = np.sort(checked(values), axis=None)
     cut = ordered.size // 4
     return float(ordered[cut : ordered.size - cut].mean())
@@ -105,7 +105,7 @@ def summarise(matrix: ArrayLike, seed: int = 0) -> Summary:
 
 
 def aggregate(scores: Sequence[ArrayLike], seed: int = 0) -> Estimate:
-    """Give the interquartile mean over the runs of all environments (strata), from normalised scores (n,) of each."""
+    """Return the interquartile mean over the runs of all environments (strata), from normalised scores (n,) of each."""
     runs = [checked(values, 1) for values in scores]
     if not runs:
         raise UserError("There is no environment to aggregate over: finish the runs of one at least.")
@@ -121,7 +121,7 @@ def gap(x: Array, y: Array) -> Array:
 
 
 def wins(x: Array, y: Array) -> Array:
-    """Give 1 where x is above y, ½ for ties, else 0."""
+    """Return 1 where x is above y, ½ for ties, else 0."""
     return (1 + np.sign(gap(x, y))) / 2
 
 
@@ -143,22 +143,22 @@ def difference(x: Array, y: Array) -> Estimate:
 
 
 def share(x: Array, y: Array) -> Array:
-    """Give the share of the M cells in which the mean over runs is higher, of (..., n, M) and (..., m, M)."""
+    """Return the share of the M cells in which the mean over runs is higher, of (..., n, M) and (..., m, M)."""
     return wins(x.mean(axis=-2), y.mean(axis=-2)).mean(axis=-1)
 
 
 def probability(x: Array, y: Array) -> Array:
-    """Give the share of pairs of runs in which that of x has the higher mean, of (..., n, M) and (..., m, M)."""
+    """Return the share of pairs of runs in which that of x has the higher mean, of (..., n, M) and (..., m, M)."""
     return wins(x.mean(axis=-1)[..., :, None], y.mean(axis=-1)[..., None, :]).mean(axis=(-2, -1))
 
 
 def share_of_cells(x: ArrayLike, y: ArrayLike) -> float:
-    """Give the share of cells in which x (n, M) has a higher mean over its seeds than y (m, M); ties count half."""
+    """Return the share of cells in which x (n, M) has a higher mean over its seeds than y (m, M); ties count half."""
     return float(share(*checked_pair(x, y)))
 
 
 def probability_of_improvement(x: Sequence[ArrayLike], y: Sequence[ArrayLike]) -> float:
-    """Give P(a run of x > a run of y), ties half, averaged over environments: runs (n,) and (m,) of each."""
+    """Return P(a run of x > a run of y), ties half, averaged over environments: runs (n,) and (m,) of each."""
     pairs = [(checked(xs, 1)[:, None], checked(ys, 1)[:, None]) for xs, ys in zip(x, y, strict=True)]
     return float(checked([probability(*pair) for pair in pairs]).mean())
 
@@ -187,7 +187,7 @@ def interval(
     repetitions: int = REPETITIONS,
     seed: int = 0,
 ) -> Interval:
-    """Give a statistic's percentile interval, the runs (axis 0) of each stratum drawn with replacement."""
+    """Return a statistic's percentile interval, the runs (axis 0) of each stratum drawn with replacement."""
     runs = [checked(stratum) for stratum in strata]
     if min(map(len, runs)) < MIN_RUNS:
         return UNKNOWN
@@ -205,7 +205,7 @@ def draw(strata: Sequence[Array], repetitions: int, seed: int) -> list[NDArray[n
 
 
 def percentiles(values: Array, confidence: float = CONFIDENCE) -> Interval:
-    """Give the bounds between which the middle part of the values lies."""
+    """Return the bounds between which the middle part of the values lies."""
     low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
 

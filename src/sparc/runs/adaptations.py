@@ -59,7 +59,7 @@ def adapt_run(run: Run, number: int, grid: int, progress: ProgressCall | None = 
 
 
 def why_no_trace(env: str, env_options: dict[str, Any]) -> str:
-    """Say why no context can be switched in mid-episode; nothing if it can."""
+    """Return why no context can be switched in mid-episode; nothing if it can."""
     if not len(switches(get_env(env).context_space).region):
         return "there is only one context"
     venv = make_vector_env(env, 1, **env_options)

@@ -112,7 +112,7 @@ def load_meta(checkpoint: Path) -> Meta:
 
 
 def is_sound(checkpoint: Path) -> bool:
-    """Tell whether there is such a checkpoint and nothing of it is damaged."""
+    """Return whether there is such a checkpoint and nothing of it is damaged."""
     try:
         load(checkpoint)
     except RunFailure:
@@ -121,7 +121,7 @@ def is_sound(checkpoint: Path) -> bool:
 
 
 def damaged(checkpoint: Path, error: Exception) -> RunFailure:
-    """Say what is wrong with a checkpoint, and that there are others."""
+    """Return what is wrong with a checkpoint, and that there are others."""
     return RunFailure(f"Checkpoint {checkpoint} is damaged: {error}. The others in {checkpoint.parent} may be sound.")
 
 

@@ -130,7 +130,7 @@ class Run:
         self._lock = descriptor
 
     def is_locked(self) -> bool:
-        """Say whether a process is training or evaluating the run just now."""
+        """Return whether a process is training or evaluating the run just now."""
         return any(held(file) for file in (self.training, self.evaluating))
 
     def begin(self, updates: int) -> None:
@@ -193,7 +193,7 @@ class Run:
         return next(found, None)
 
     def updates(self) -> int:
-        """Say how far the run is: its newest checkpoint."""
+        """Return how far the run is: its newest checkpoint."""
         return max(checkpoint.numbers(self.checkpoints), default=0)
 
     def best(self) -> int | None:

@@ -43,7 +43,7 @@ def picture_of(run: Run, physics: str | None = None) -> Path:
 
 
 def tested_with(run: Run, physics: str | None = None) -> dict[str, Any]:
-    """Give the options that a run is tested with, in another physics where one is asked for."""
+    """Return the options that a run is tested with, in another physics where one is asked for."""
     asked = {} if physics is None else {"physics": physics}
     return get_env(run.config.env).options_of_test(run.config.env_options, asked)
 

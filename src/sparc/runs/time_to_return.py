@@ -46,7 +46,7 @@ def time_to_return(run: Run, value: float) -> dict[str, Any]:
 
 
 def place(record: dict[str, Any]) -> dict[str, float]:
-    """Tell where in training an evaluation was, its own processor time included."""
+    """Return where in training an evaluation was, its own processor time included."""
     return {"updates": record["updates"], "processor_min": round(record["processor_s"] / 60, 3)}
 
 

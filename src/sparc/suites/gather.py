@@ -81,7 +81,7 @@ def anywhere(note: str, member: Member, folder: Path) -> str:
 
 
 def describe(member: Member, standing: Standing, folder: Path) -> dict[str, Any]:
-    """Say what a member is and where it stands."""
+    """Return what a member is and where it stands."""
     state, note = standing.state, anywhere(standing.note, member, folder)
     if state in ("waiting", "in use"):
         state_shown = "partial" if standing.updates else "missing"
@@ -157,7 +157,7 @@ def add_cells(part: EnvResults, key: str, seed: int, evaluation: Evaluation) -> 
 
 
 def about(run: Run) -> dict[str, Any]:
-    """Say how long a run took and with what it was made; without paths, which are of the machine."""
+    """Return how long a run took and with what it was made; without paths, which are of the machine."""
     sessions = run.manifest()["sessions"]
     return {"train_seconds": train_seconds(run)} | {
         kind: {

@@ -19,7 +19,7 @@ EXPERIMENT = ("preset", "config", "variations", "grid", "episodes", "physics", "
 
 
 def folder_of(name: str, run_dir: Path | None) -> Path:
-    """Say where a suite's runs lie."""
+    """Return where a suite's runs lie."""
     return run_dir or Path("runs") / Path(name).stem
 
 
@@ -32,7 +32,7 @@ def planned(name: str, folder: Path) -> Suite:
 
 
 def enrol(name: str, folder: Path, **given: Any) -> Suite:
-    """Say what to run, and make it part of the folder's plan.
+    """Return what to run, and make it part of the folder's plan.
 
     What is not given is the suite's own, but for the updates: a folder keeps its number. A name alone goes on with the
     plan; a user's file says itself what to run.
@@ -84,7 +84,7 @@ def why_not(plan: Suite, updates: int) -> str:
 
 
 def as_long(suite: Suite, plan: Path, updates: int | None) -> Suite:
-    """Give a suite that shares another's runs their number of updates; refuse one that would train them on."""
+    """Return a suite that shares another's runs their number of updates; refuse one that would train them on."""
     if not plan.is_file():
         find_suite(suite.runs)  # says if there is none of that name
         return suite

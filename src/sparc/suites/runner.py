@@ -97,7 +97,7 @@ class Runner:
             self.standings[member] = survey(self.suite, member, self.folder)
 
     def fail(self, member: Member, note: str) -> None:
-        """Give a member up and say why."""
+        """Mark a member as failed and print why."""
         if member in self.processes:
             self.processes.pop(member).kill()
         self.standings[member] = Standing("failed", self.standings[member].updates, note=note)
@@ -148,7 +148,7 @@ class Runner:
             self.tell(member, f"{standing.state}: {standing.note}")
 
     def advanced(self, member: Member) -> bool:
-        """Say whether the test that a member's last process had to make is there, so that the next one can begin."""
+        """Return whether the test that a member's last process had to make is there, so that the next one can begin."""
         return next_test(self.suite, Run.open(self.folder / member.path)) != self.tests.get(member)
 
     def measure(self, stage: State, standing: Standing, began: float, updates: int) -> None:
@@ -179,11 +179,11 @@ class Runner:
         return Group(self.conclusion(), standing_table(self.rows()[:room]))  # the end is cut where it does not fit
 
     def rows(self) -> list[tuple[Member, Standing]]:
-        """Give the members, what runs first, what is done last."""
+        """Return the members, what runs first, what is done last."""
         return sorted(self.standings.items(), key=lambda item: STATES.index(item[1].state))
 
     def conclusion(self) -> str:
-        """Say how many members are where, and how long the whole will take."""
+        """Return how many members are where, and how long the whole will take."""
         counts = Counter(standing.state for standing in self.standings.values())
         parts = [f"{counts[state]} {state}" for state in reversed(STATES) if counts[state]]
         besides = {stage: sum(seconds) / len(seconds) for stage, seconds in self.besides.items()}

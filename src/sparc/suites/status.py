@@ -90,14 +90,14 @@ class Finished(NamedTuple):
 
 
 def finished(suite: Suite, run: Run) -> Finished:
-    """Give the best checkpoint with its evaluations and its adaptation, if all of that is there and whole."""
+    """Return the best checkpoint with its evaluations and its adaptation, if all of that is there and whole."""
     number = run.choose("best")
     evaluation, adaptation = tested(suite, run, number), read_adaptation(run, number, suite.grid)
     return Finished(number, evaluation, *adaptation, {name: tested(suite, run, number, name) for name in suite.physics})
 
 
 def tested(suite: Suite, run: Run, number: int, physics: str | None = None) -> Evaluation:
-    """Give a checkpoint's evaluation in the physics of its training or in another one."""
+    """Return a checkpoint's evaluation in the physics of its training or in another one."""
     stem = stem_of(run, number, suite.grid, suite.episodes, physics)
     if not stem.with_suffix(".json").exists():
         raise RunFailure(f"not evaluated yet{f' in the {physics} physics' if physics else ''}")
@@ -105,7 +105,7 @@ def tested(suite: Suite, run: Run, number: int, physics: str | None = None) -> E
 
 
 def next_test(suite: Suite, run: Run) -> list[str]:
-    """Give the words behind `sparc evaluate RUN` for the first test that a trained run lacks; none if it lacks none."""
+    """Return the options of `sparc evaluate RUN` for the first test that a trained run lacks; none if it lacks none."""
     number = run.choose("best")
     for physics in (None, *suite.physics):
         try:
@@ -118,12 +118,12 @@ def next_test(suite: Suite, run: Run) -> list[str]:
 
 
 def log_of(path: Path) -> Path:
-    """Say where a member's processes write."""
+    """Return where a member's processes write."""
     return path.with_name(f"{path.name}.log")
 
 
 def complaint(path: Path) -> str:
-    """Give the error that a member's last process ended with, if it did."""
+    """Return the error that a member's last process ended with, if it did."""
     try:
         last = log_of(path).read_text(errors="replace").strip().rsplit("\n", 1)[-1]
     except OSError:

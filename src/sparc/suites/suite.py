@@ -69,7 +69,7 @@ class Suite:
     reference: dict[str, Any] | None = None  # published values, see check_reference
 
     def members(self) -> list[Member]:
-        """Give all members, environment by environment."""
+        """Return all members, environment by environment."""
         variations = self.variations or {"": {}}
         return [
             self.member(env, method, variation, fields, seed)
@@ -86,7 +86,7 @@ class Suite:
         return Member(config, variation, self.runs, plain)
 
     def resolve(self, env: str, method: str, fields: Mapping[str, Any], seed: int) -> Config:
-        """Give the config of a run with these fields of its own."""
+        """Return the config of a run with these fields of its own."""
         values = {**self.config, **fields, "method": method, "env": env, "seed": seed, "updates": self.updates}
         phases = find_method(method).phases
         if len(phases) > 1:  # as much reinforcement learning as the others get, what comes after it on top
@@ -108,7 +108,7 @@ class Suite:
         return dataclasses.replace(self, **lists)
 
     def commands(self) -> list[str]:
-        """Say how to get this suite's results again."""
+        """Return how to get this suite's results again."""
         words = ["sparc suite run", self.name if (PROVIDED / f"{self.name}.yaml").exists() else f"{self.name}.yaml"]
         whole = find_suite(self.name) if not words[1].endswith(".yaml") else None
         for name in ("updates", *LISTS):
@@ -153,7 +153,7 @@ def fixed_length(config: Config) -> str:
 
 
 def is_file(name: str) -> bool:
-    """Tell a user's own file from the name of a suite."""
+    """Return whether the name is that of a user's own file, not of a provided suite."""
     return Path(name).suffix in (".yaml", ".yml") or Path(name).is_file()
 
 

@@ -79,21 +79,21 @@ class EnvResults:
 
     @property
     def regions(self) -> list[str]:
-        """Give the regions that have cells."""
+        """Return the regions that have cells."""
         return [name for name, cells in (("ood", ~self.ind), ("ind", self.ind)) if cells.any()]
 
     @property
     def measured(self) -> list[str]:
-        """Give the names of the measures, in the environment's order."""
+        """Return the names of the measures, in the environment's order."""
         return list(dict.fromkeys(name for seeds in self.measures.values() for of in seeds.values() for name in of))
 
     def there(self, kind: str, label: str) -> dict[int, Any]:
-        """Give what the seeds of a label have of a kind of result, but for those whose table would have no row."""
+        """Return what the seeds of a label have of a kind of result, but for those whose table would have no row."""
         found: dict[int, Any] = getattr(self, kind).get(label, {})
         return {seed: value for seed, value in found.items() if rows_of(value)}
 
     def matrix(self, label: str, region: str | None = None, measure: str | None = None) -> Array:
-        """Give the returns, or a measure, of a label's seeds, (seeds, cells), of all cells, the IND or the OOD ones."""
+        """Return the returns, or a measure, of a label's seeds, (seeds, cells), of all, the IND or the OOD cells."""
         values = (
             self.returns[label].values() if measure is None else (of[measure] for of in self.measures[label].values())
         )
@@ -110,7 +110,7 @@ class Results:
 
     @property
     def parts(self) -> dict[str, EnvResults]:
-        """Give the results of every test: in each environment, and there in another physics."""
+        """Return the results of every test: in each environment, and there in another physics."""
         found = {}
         for env, part in self.envs.items():
             found[env] = part
@@ -124,7 +124,7 @@ class Results:
 
     @property
     def methods(self) -> dict[str, tuple[str, str]]:
-        """Give method and variation of each label."""
+        """Return method and variation of each label."""
         return {label(m["method"], m["variation"]): (m["method"], m["variation"]) for m in self.manifest["members"]}
 
     @property
@@ -151,7 +151,7 @@ class Results:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Give what is compared, the most wanted first: ours with the rest, and with each other."""
+        """Return what is compared, the most wanted first: ours with the rest, and with each other."""
         methods, ours = self.methods, self.ours
         others = sorted(methods, key=lambda key: (self.entry(key).prominence != RIVAL, self.entry(key).privileged))
         pairs = [(a, b) for a in ours for b in others if a != b and not (b in ours and ours.index(b) < ours.index(a))]
@@ -183,13 +183,13 @@ class Results:
         return [name for name in VARIANTS if any(column.startswith(f"{name}_") for column in columns)]
 
     def members(self, test: str, label_: str) -> list[dict[str, Any]]:
-        """Give the manifest's entries of one environment, in whatever physics, and label."""
+        """Return the manifest's entries of one environment, in whatever physics, and label."""
         found = (m for m in self.manifest["members"] if m["env"] == env_of(test))
         return [m for m in found if label(m["method"], m["variation"]) == label_]
 
 
 def env_of(test: str) -> str:
-    """Give the environment of a test."""
+    """Return the environment of a test."""
     return test.split(APART)[0]
 
 
@@ -207,7 +207,7 @@ def rows_of(value: Any) -> int:
 
 
 def by_label(space: ContextSpace, named: Sequence[str]) -> bool:
-    """Say whether the rows of tables go by what their contexts are called; a plane is drawn by its two features."""
+    """Return whether the rows of tables go by what their contexts are called; a plane is drawn by its two features."""
     return bool(named) and space.size > 2
 
 

@@ -80,7 +80,7 @@ class Collector:
             raise RunFailure(self.complaint(f"raised {type(error).__name__} in {what}: {error}", contexts)) from error
 
     def checked(self, what: str, obs: np.ndarray, contexts: np.ndarray | None = None) -> np.ndarray:
-        """Give the observations as float32, or say which environment went wrong and where."""
+        """Return the observations as float32, or say which environment went wrong and where."""
         expected = (self.venv.num_envs, *(self.venv.single_observation_space.shape or ()))
         contexts = self.venv.contexts if contexts is None else contexts
         if np.shape(obs) != expected:
@@ -96,7 +96,7 @@ class Collector:
         return obs
 
     def checked_reward(self, reward: np.ndarray, contexts: np.ndarray) -> np.ndarray:
-        """Give the rewards, or say which environment went wrong and where."""
+        """Return the rewards, or say which environment went wrong and where."""
         if np.shape(reward) != (self.venv.num_envs,):
             raise RunFailure(
                 self.complaint(f"returned rewards of shape {np.shape(reward)}, not {(self.venv.num_envs,)}", contexts)
@@ -114,7 +114,7 @@ class Collector:
         return f"{self.name} {what} {at}. The run can be resumed from its last checkpoint."
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Give all that collecting depends on, as arrays."""
+        """Return all that collecting depends on, as arrays."""
         assert self.policy.history is not None
         own = {
             "obs": self.obs,

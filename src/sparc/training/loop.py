@@ -292,7 +292,7 @@ class Trainer:
         self.run.log({"kind": "train", **progress, **metrics, **self.venv.counters()})
 
     def progress(self) -> dict[str, Any]:
-        """Say where the run is."""
+        """Return where the run is."""
         seconds = time.perf_counter() - self.began if self.began is not None else 0.0
         recent = self.collector.recent
         return {

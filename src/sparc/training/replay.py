@@ -244,7 +244,7 @@ def _open_rows(file: Path, row: np.dtype, shape: tuple[int, int]) -> np.memmap:
 
 
 def reserve(file: Path) -> None:
-    """Give a file its room on the disk: a hole in it would make a full disk a SIGBUS at some later write."""
+    """Allocate a file's space on disk: a hole in it would make a full disk a SIGBUS at some later write."""
     size = file.stat().st_size
     with file.open("r+b") as f:
         if hasattr(os, "posix_fallocate"):

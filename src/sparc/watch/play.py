@@ -92,7 +92,7 @@ class Panel:
             self.ended = f"{word} at step {self.steps}"
 
     def lap(self) -> str:
-        """Say what became of a race's flying lap; nothing of other environments."""
+        """Return what became of a race's flying lap; nothing of other environments."""
         measures = self.env.get_wrapper_attr("measures")() if self.env.has_wrapper_attr("measures") else {}
         if "completed" not in measures:
             return ""
@@ -197,7 +197,7 @@ def play(
 
 
 def report(played: Played) -> str:
-    """Say what was played, the laps and returns, and where the videos are."""
+    """Return what was played, the laps and returns, and where the videos are."""
     space = get_env(played.env).context_space
     lines = [f"{played.env}, {describe(played.context, space, played.env)} ({played.region})"]
     rows = zip(played.titles, played.laps, played.returns, played.lengths, played.ended, strict=True)
@@ -229,7 +229,7 @@ def parse_context(text: str, space: ContextSpace, env: str) -> Array:
 
 
 def middle(space: ContextSpace) -> Array:
-    """Give the middle of the training region, or that of a finite set's contexts which is nearest to it."""
+    """Return the middle of the training region, or that of a finite set's contexts which is nearest to it."""
     if not isinstance(space.train, Finite):
         return space.centre.copy()
     distance = np.abs((space.train.values - space.centre) / space.half_range).sum(axis=1)
@@ -274,7 +274,7 @@ def panel_width(suffix: str, columns: int, width: int | None) -> int:
 
 
 def steps_of(env: Any, most: int, steps: int | None) -> int:
-    """Give the number of steps to play: those asked for, at most an episode."""
+    """Return the number of steps to play: those asked for, at most an episode."""
     limit = env.get_wrapper_attr("most_steps") if env.has_wrapper_attr("most_steps") else None
     limit = limit or int((env.spec and env.spec.max_episode_steps) or most)
     return limit if steps is None else min(steps, limit)

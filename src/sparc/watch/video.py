@@ -112,7 +112,7 @@ class Gif(Video):
         self.pictures.append(zlib.compress(picture.tobytes(), 1))
 
     def picture(self, index: int) -> Image.Image:
-        """Give a picture back."""
+        """Return a picture back."""
         return Image.frombytes("RGB", self.size, zlib.decompress(self.pictures[index]))
 
     def palette(self) -> Image.Image:
@@ -151,7 +151,7 @@ FORMATS: dict[str, type[Video]] = {".mp4": Mp4, ".gif": Gif}
 
 
 def check_suffix(path: Path) -> str:
-    """Give the suffix of a video's name, or raise a UserError if it is none that can be written."""
+    """Return the suffix of a video's name, or raise a UserError if it is none that can be written."""
     if (suffix := path.suffix.lower()) not in FORMATS:
         raise UserError(f"A video's name must end in {' or '.join(FORMATS)}, not '{path.name}'.")
     return suffix
@@ -168,7 +168,7 @@ def encoder() -> str:
 
 
 def pace(rate: float, most: float) -> int:
-    """Give every how manieth step to show, so that there are at most so many pictures per second."""
+    """Return every how manieth step to show, so that there are at most so many pictures per second."""
     return max(1, math.ceil(rate / most - 1e-9))
 
 

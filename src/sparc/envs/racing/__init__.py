@@ -27,13 +27,13 @@ def label_of(id: str, context: Array) -> str | None:
 
 
 def car_models(id: str) -> CarModels | None:
-    """Give an environment's task if it races cars of the catalogue."""
+    """Return an environment's task if it races cars of the catalogue."""
     task = RACES[id][1] if id in RACES else None
     return task if isinstance(task, CarModels) else None
 
 
 def context_of(id: str, car: str, tyre: str | None = None) -> Array:
-    """Give the context of a car by its name, on its test compound unless told otherwise."""
+    """Return the context of a car by its name, on its test compound unless told otherwise."""
     if (task := car_models(id)) is None:
         raise UserError(f"{id} has no cars by name: --car is for races of car models, use --context")
     return task.context_of(car, tyre)
@@ -48,7 +48,7 @@ def prepare(
 
 
 def remarks(track: Track, task: Task, contexts: Array, options: Mapping[str, Any]) -> list[str]:
-    """Tell of laps of the built-in AI that are no good to compare with."""
+    """Return notes on laps of the built-in AI that are no good to compare with."""
     if options.get("setting") != "lap":
         return []
     cars = [task.describe(context, options.get("physics", PHYSICS[0])) for context in contexts]

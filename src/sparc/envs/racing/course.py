@@ -75,13 +75,13 @@ class Course:
         return self._line[index] + self._steps[index] * (place - index)[..., None]
 
     def heading_to(self, distance: float, offset: float, track_heading: float, ahead: float) -> float:
-        """Give the heading, against the track's, at which a car faces the centre line so far ahead."""
+        """Return the heading, against the track's, at which a car faces the centre line so far ahead."""
         (x, y, *_), (tx, ty, *_) = self.at(np.array([distance, distance + ahead]))
         x, y = x - offset * np.sin(track_heading), y + offset * np.cos(track_heading)
         return float(_wrapped(np.arctan2(ty - y, tx - x) - track_heading))
 
     def track_heading(self, distance: float) -> float:
-        """Give the heading of the centre line."""
+        """Return the heading of the centre line."""
         (x, y, *_), (tx, ty, *_) = self.at(np.array([distance, distance + SPACING / 2]))
         return float(np.arctan2(ty - y, tx - x))
 
@@ -96,7 +96,7 @@ def _bend(curvature: Array) -> Array:
 
 
 def observe(states: Array, last_actions: Array, course: Course) -> Array:
-    """Give what the drivers of these cars see, (N, OBSERVATION_SIZE)."""
+    """Return what the drivers of these cars see, (N, OBSERVATION_SIZE)."""
     rows = len(states)
     out = np.empty((rows, OBSERVATION_SIZE))
     at = len(FELT)
@@ -137,7 +137,7 @@ def observe(states: Array, last_actions: Array, course: Course) -> Array:
 
 
 def reward_of(states: Array, progress: Array, swing: Array, failed: Flags) -> Array:
-    """Give what the last step was worth, (N,): metres made, less what cost grip, road, walls or calm steering."""
+    """Return what the last step was worth, (N,): metres made, less what cost grip, road, walls or calm steering."""
     speed = 3.6 * np.hypot(states[:, COLUMN["vx"]], states[:, COLUMN["vy"]])
     off, wall = states[:, COLUMN["off_time"]], states[:, COLUMN["wall_time"]]
     sliding = np.minimum(np.abs(states[:, _SLIP_RATIO]), 1.0) * np.abs(states[:, _SLIP_ANGLE])

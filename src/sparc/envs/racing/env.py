@@ -49,7 +49,7 @@ def draw_place(rng: np.random.Generator, course: Course) -> list[float]:
 
 
 def commands(actions: Array, states: Array) -> Array:
-    """Give what the simulator is told for actions (N, 2) in cars of these states."""
+    """Return what the simulator is told for actions (N, 2) in cars of these states."""
     speed = np.hypot(states[:, COLUMN["vx"]], states[:, COLUMN["vy"]])
     steering = actions[:, 0] * STEERING_FADES / np.maximum(speed, STEERING_FADES)
     return np.stack([steering, np.clip(PEDAL_GAIN * actions[:, 1], -1.0, 1.0)], axis=1)
@@ -173,7 +173,7 @@ class RaceVectorEnv(NativeVectorEnv):
         return reward, terminated, truncated
 
     def measures(self) -> dict[str, Array]:
-        """Give what a flying lap is judged by, for every row; nothing in races."""
+        """Return what a flying lap is judged by, for every row; nothing in races."""
         if not self._lap:
             return {}
         states = self._field.states
@@ -190,7 +190,7 @@ class RaceVectorEnv(NativeVectorEnv):
         }
 
     def most_steps(self, row: int) -> int | None:
-        """Give after how many steps a row's flying lap is over at the latest; None in races, and before the reset."""
+        """Return after how many steps a row's flying lap is over at the latest; None in races, and before the reset."""
         if not np.isfinite(self._limits[row]):
             return None
         # the step in which either time runs out counts as well
@@ -201,11 +201,11 @@ class RaceVectorEnv(NativeVectorEnv):
         return [self._task.label(context) for context in self.contexts]
 
     def counters(self) -> dict[str, int]:
-        """Give how often a worker process was lost and started again."""
+        """Return how often a worker process was lost and started again."""
         return {"simulator_restarts": int(self._lost[0])}
 
     def take_notes(self) -> list[str]:
-        """Tell of workers that were lost."""
+        """Return the notes on lost workers and clear them."""
         notes, self._notes = self._notes, []
         return notes
 
@@ -238,7 +238,7 @@ class RaceVectorEnv(NativeVectorEnv):
 def reference_times(
     track: Track, task: Task, contexts: Array, physics: str, progress: ProgressCall | None = None
 ) -> Array:
-    """Give the AI's lap times, s; a car in which it does not come round has none, and cannot be tested."""
+    """Return the AI's lap times, s; a car in which it does not come round has none, and cannot be tested."""
     laps = find_references(track, [task.describe(context, physics) for context in contexts], progress)
     times = np.array([lap.time for lap in laps])
     if not np.isfinite(times).all():
@@ -326,7 +326,7 @@ class RaceEnv(Spaces):
         return self._one.most_steps(0)
 
     def measures(self) -> dict[str, float]:
-        """Give what a flying lap is judged by, as it stands; nothing in races."""
+        """Return what a flying lap is judged by, as it stands; nothing in races."""
         return {name: float(values[0]) for name, values in self._one.measures().items()}
 
     def _where(self) -> Array:

@@ -69,7 +69,7 @@ def race_safely(torcs: Installation, track: Track, xml: str) -> Laps:
 def find_references(
     track: Track, cars: Sequence[str], progress: ProgressCall | None = None, processes: int | None = None
 ) -> list[Reference]:
-    """Give the AI's flying lap in each of these cars, from the store where it is known."""
+    """Return the AI's flying lap in each of these cars, from the store where it is known."""
     torcs = find_torcs()
     keys = _keys(torcs, track, cars)
     with _opened_store() as store:
@@ -110,7 +110,7 @@ def _flying_lap(torcs: Installation, track: Track, xml: str) -> Reference:
 
 
 def store_path() -> Path:
-    """Give the file that laps are kept in."""
+    """Return the file that laps are kept in."""
     return cache_folder() / "laps.sqlite"
 
 
@@ -121,7 +121,7 @@ def _keys(torcs: Installation, track: Track, cars: Sequence[str]) -> list[str]:
 
 
 def _road(torcs: Installation, track: Track) -> str:
-    """Tell apart all that laps depend on besides the car."""
+    """Return a key for everything that laps depend on besides the car."""
     digest = hashlib.sha256(f"{torcs.version} {DRIVER} {NUMBER} {LAPS}".encode())
     for file in (*track.files(), torcs.libraries / f"drivers/{DRIVER}/{DRIVER}.so"):
         digest.update(file.read_bytes())

@@ -39,7 +39,7 @@ class Task(Protocol):
         ...
 
     def describe(self, context: Array, physics: str) -> str:
-        """Give the car of a context as TORCS is told it."""
+        """Return the car of a context as TORCS is told it."""
         ...
 
     def label(self, context: Array) -> str:
@@ -80,7 +80,7 @@ class CarModels:
         )
 
     def find(self, context: Array) -> tuple[Car, str]:
-        """Give the car and the compound of a context."""
+        """Return the car and the compound of a context."""
         context = np.ascontiguousarray(context, np.float64)
         found = self._known.get(context.tobytes())
         if found is None:  # not bit for bit, after rounding: the nearest
@@ -90,14 +90,14 @@ class CarModels:
         return found
 
     def context_of(self, name: str, tyre: str | None = None) -> Array:
-        """Give the context of a car by its name, on its test compound unless told otherwise."""
+        """Return the context of a car by its name, on its test compound unless told otherwise."""
         car = find_car(name)
         if car not in self._cars:
             raise UserError(f"'{name}' does not race on {self.track.name}: only dirt-capable cars do")
         return features(car, tyre or car.test_tyre)
 
     def describe(self, context: Array, physics: str) -> str:
-        """Give the car of a context as TORCS is told it."""
+        """Return the car of a context as TORCS is told it."""
         return describe(*self.find(context), physics)
 
     def label(self, context: Array) -> str:
@@ -123,7 +123,7 @@ class PowerMass:
         )
 
     def describe(self, context: Array, physics: str) -> str:
-        """Give the car of a context as TORCS is told it."""
+        """Return the car of a context as TORCS is told it."""
         car, tyre = (DIRT_CAR, DIRT_TYRE) if self.track.dirt else (TARMAC_CAR, TARMAC_TYRE)
         return describe(scaled(find_car(car), *(float(factor) for factor in context)), tyre, physics)
 

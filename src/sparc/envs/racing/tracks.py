@@ -25,7 +25,7 @@ class Track:
         return DATA / "tracks" / self.category / self.name / f"{self.name}.xml"
 
     def files(self) -> list[Path]:
-        """Give the description and the files that it includes."""
+        """Return the description and the files that it includes."""
         text = self.file.read_text(encoding="latin-1")
         return [
             self.file,

@@ -114,7 +114,7 @@ def add_legends(titles: dict[Axes, str], below: float) -> float:
 
 
 def reaches(trace: Trace, region: str) -> bool:
-    """Say whether any episode of a run gets as far as the switch to a region."""
+    """Return whether any episode of a run gets as far as the switch to a region."""
     return bool(((trace.region == region) & (trace.step >= 0)).any())
 
 

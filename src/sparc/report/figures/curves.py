@@ -69,7 +69,7 @@ def learning_curves(results: Results) -> Figure:
 
 
 def learned(results: Results, env: str) -> tuple[str | None, ...]:
-    """Give what is shown of training: the return (None) or, of a race whose curves all have them, what laps tell."""
+    """Return what is shown of training: the return (None) or, of a race whose curves all have them, what laps tell."""
     part = results.envs[env]
     curves: list[Curve] = [curve for name in part.curves for curve in part.there("curves", name).values()]
     whole = all(np.isfinite(curve.measures.get(of, np.nan)).all() for curve in curves for of in JUDGED)

@@ -78,7 +78,7 @@ def difference_scale(values: np.ndarray, quantity: str) -> Scale:
 
 
 def beyond(values: np.ndarray, low: float, high: float) -> str:
-    """Say which ends of a scale values go beyond, in matplotlib's words."""
+    """Return which ends of a scale values go beyond, in matplotlib's words."""
     below, above = values.min() < low, values.max() > high
     return "both" if below and above else "min" if below else "max" if above else "neither"
 

@@ -60,5 +60,5 @@ def label_handles(results: Results, kind: str) -> list[Line2D]:
 
 
 def runs(part: EnvResults, name: str, region: str) -> Array:
-    """Give the mean return of each of a label's seeds over the cells of a region, (n,)."""
+    """Return the mean return of each of a label's seeds over the cells of a region, (n,)."""
     return part.matrix(name, region).mean(axis=1)

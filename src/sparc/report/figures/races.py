@@ -101,7 +101,7 @@ def region_panels(part: EnvResults) -> tuple[Figure, Any]:
 
 
 def places(panels: Any, part: EnvResults) -> list[tuple[Axes, str, str]]:
-    """Say what each panel shows: the region and the measure of success."""
+    """Return what each panel shows: the region and the measure of success."""
     return [
         (panels[row, column], region, measure)
         for row, measure in enumerate(SUCCESS)
@@ -244,7 +244,7 @@ def racing_line(trace: Array, course: Course, title: str = "") -> Figure:
 
 
 def race_figures(results: Results) -> dict[str, Callable[[], Figure | None]]:
-    """Give what draws the pictures of each race, by name."""
+    """Return what draws the pictures of each race, by name."""
     draw: dict[str, Callable[[], Figure | None]] = {}
     for env in results.envs:
         draw[f"laps-{env}"] = partial(laps, results, env)

@@ -24,43 +24,43 @@ class Book:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Give the suite's manifest."""
+        """Return the suite's manifest."""
         return self.results.manifest
 
     @property
     def members(self) -> list[dict[str, Any]]:
-        """Give all runs, done or not."""
+        """Return all runs, done or not."""
         members: list[dict[str, Any]] = self.manifest["members"]
         return members
 
     @cached_property
     def parts(self) -> dict[str, EnvResults]:
-        """Give the results of every test: of each environment and, of races, of another physics."""
+        """Return the results of every test: of each environment and, of races, of another physics."""
         return self.results.parts
 
     @cached_property
     def races(self) -> list[str]:
-        """Give the tests that are judged by laps."""
+        """Return the tests that are judged by laps."""
         return races(self.results)
 
     @cached_property
     def mapped(self) -> list[str]:
-        """Give the tests that the page has maps of: all but races of cars, which have a table."""
+        """Return the tests that the page has maps of: all but races of cars, which have a table."""
         return [test for test, part in self.parts.items() if test not in self.races or part.space.size <= 2]
 
     @cached_property
     def methods(self) -> dict[str, tuple[str, str]]:
-        """Give method and variation of each label."""
+        """Return method and variation of each label."""
         return self.results.methods
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """Give what the reader calls each label."""
+        """Return what the reader calls each label."""
         return self.results.names
 
     @cached_property
     def digits(self) -> dict[str, int]:
-        """Give the decimals of each environment's returns."""
+        """Return the decimals of each environment's returns."""
         published = (self.manifest["reference"] or {}).get("ood", {})
         means = {env: [mean for mean, _ in values.values()] for env, values in published.items()}
         return {env: digits(part, means.get(env, ())) for env, part in self.results.envs.items()}
@@ -77,19 +77,19 @@ class Book:
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
-        """Give the comparisons of the answer, the most wanted first."""
+        """Return the comparisons of the answer, the most wanted first."""
         return self.results.pairs
 
     def judged(self, test: str) -> tuple[str, ...]:
-        """Give what verdicts on a test rest on."""
+        """Return what verdicts on a test rest on."""
         return JUDGED if test in self.races else (RETURN,)
 
     def measure(self, test: str, name: str) -> Measure:
-        """Say how a measure of a test, or its return, is read."""
+        """Return how a measure of a test, or its return, is read."""
         return MEASURES[name] if name != RETURN else Measure(RETURN, 1, 1.0, self.digits[env_of(test)])
 
     def values(self, test: str, key: str, region: str, name: str) -> Array:
-        """Give a measure, or the return, of a label's seeds in a region as it is shown, (seeds, cells)."""
+        """Return a measure, or the return, of a label's seeds in a region as it is shown, (seeds, cells)."""
         measure = None if name == RETURN else name
         return self.measure(test, name).scale * self.parts[test].matrix(key, region, measure)
 
@@ -111,12 +111,12 @@ class Book:
 
     @cached_property
     def yardstick(self) -> str:
-        """Give the label whose mean returns others are divided by: the reference, or the first of the suite."""
+        """Return the label whose mean returns others are divided by: the reference, or the first of the suite."""
         return next((key for key in self.methods if self.is_reference(key)), next(iter(self.methods)))
 
     @cached_property
     def common(self) -> list[str]:
-        """Give the environments over which all labels that have results can be aggregated."""
+        """Return the environments over which all labels that have results can be aggregated."""
         parts = self.results.envs
         keys = {key for part in parts.values() for key in part.returns} | {self.yardstick}
         whole = [env for env, part in parts.items() if keys <= set(part.returns) and "ood" in part.regions]
@@ -134,7 +134,7 @@ class Book:
         return {key: stats.aggregate(scores) for key, scores in found.items()}
 
     def of(self, key: str) -> list[dict[str, Any]]:
-        """Give all runs of a label."""
+        """Return all runs of a label."""
         return [member for member in self.members if label_of(member) == key]
 
     def is_reference(self, key: str) -> bool:
@@ -151,12 +151,12 @@ class Book:
         return len(self.parts[test].returns.get(key, ())), len(self.results.members(test, key))
 
     def warning(self, test: str, key: str) -> str:
-        """Say that an average is over fewer seeds than planned, else nothing."""
+        """Return a note if an average is over fewer seeds than planned, else nothing."""
         done, planned = self.seeds(test, key)
         return f"{done} of {planned} seeds ⚠" if done < planned else ""
 
     def gap(self, test: str, key: str) -> str:
-        """Say why there are no results."""
+        """Return why there are no results."""
         notes = dict.fromkeys(member["note"] or member["state"] for member in self.results.members(test, key))
         return f"– no results: {'; '.join(notes) or 'not part of the suite'}"
 
@@ -169,5 +169,5 @@ class Book:
 
 
 def label_of(member: dict[str, Any]) -> str:
-    """Give the label of a run."""
+    """Return the label of a run."""
     return label(member["method"], member["variation"])

@@ -40,7 +40,7 @@ def method_options(book: Book, chosen: int) -> str:
 
 
 def data(book: Book) -> str:
-    """Give all that page.js needs, as JSON that cannot end its script element."""
+    """Return all that page.js needs, as JSON that cannot end its script element."""
     values = {
         "names": book.names,
         "colours": {"more": shades(COLOURS), "less": shades(LESS_COLOURS), "difference": shades(DIFFERENCE_COLOURS)},
@@ -58,7 +58,7 @@ def shades(name: str) -> list[str]:
 
 
 def env_data(book: Book, test: str, part: EnvResults) -> dict[str, Any]:
-    """Give one test's maps."""
+    """Return one test's maps."""
     shown = {name: quantity(book, test, name, title) for name, title in LAPS.items()} if test in book.races else {}
     return {
         "features": part.space.names,
@@ -73,12 +73,12 @@ def env_data(book: Book, test: str, part: EnvResults) -> dict[str, Any]:
 
 
 def reference(part: EnvResults) -> Array:
-    """Give the built-in AI's lap in each context, which is the same for all runs, (M,)."""
+    """Return the built-in AI's lap in each context, which is the same for all runs, (M,)."""
     return next((part.matrix(key, None, "reference")[0] for key in part.returns), np.full(len(part.contexts), np.nan))
 
 
 def rounded(values: ArrayLike, decimals: int) -> list[float | None]:
-    """Give numbers with two digits more than are shown, NaN as nothing."""
+    """Return numbers with two digits more than are shown, NaN as nothing."""
     values = np.round(np.asarray(values, float), decimals + 2)
     return [float(value) if np.isfinite(value) else None for value in values]
 
@@ -111,7 +111,7 @@ def box(column: np.ndarray, row: np.ndarray) -> list[int] | None:
 
 
 def quantity(book: Book, test: str, name: str, title: str) -> dict[str, Any]:
-    """Give the maps of the return, or of a measure of completed laps; null where no seed completed one."""
+    """Return the maps of the return, or of a measure of completed laps; null where no seed completed one."""
     part, read = book.parts[test], book.measure(test, name)
     rows = {key: part.matrix(key, None, None if name == RETURN else name) for key in part.returns}
     means = {key: over_seeds(matrix)[0] for key, matrix in rows.items()}
@@ -172,7 +172,7 @@ def pair(book: Book, test: str, a: str, b: str, name: str, difference: Array) ->
 
 
 def values_of(part: EnvResults, key: str, region: str, name: str) -> Array:
-    """Give the return, or a measure of completed laps with those that were not counted as twice the AI's, (n, M)."""
+    """Return the return, or a measure of completed laps with those that were not counted as twice the AI's, (n, M)."""
     rows = part.matrix(key, region, None if name == RETURN else name)
     if name == RETURN:
         return rows

@@ -108,7 +108,7 @@ def group(book: Book, key: str, found: list[str]) -> str:
 
 
 def remarks(book: Book, key: str) -> list[str]:
-    """Say what a reader of these results must know besides."""
+    """Return what a reader of these results must know besides."""
     if key == "curves":
         thin = [VARIANTS[name] for name in book.results.variants]
         found = [f"Pale and open: {book.results.told_note}."] if book.results.told else []
@@ -121,12 +121,12 @@ def remarks(book: Book, key: str) -> list[str]:
 
 
 def kind(name: str) -> str:
-    """Give the caption's key: the name without an environment."""
+    """Return the caption's key: the name without an environment."""
     return next((key for key in CAPTIONS if name == key or name.startswith((f"{key}-", f"{key}s-"))), name)
 
 
 def env_of(book: Book, name: str) -> str:
-    """Give the environment that a picture is of, if it is of one."""
+    """Return the environment that a picture is of, if it is of one."""
     return next((env for env in book.results.envs if name.endswith(f"-{env}")), "")
 
 

@@ -47,7 +47,7 @@ def laps(book: Book) -> str:
 
 
 def published(book: Book, test: str, region: str) -> dict[str, dict[str, list[float]]]:
-    """Give the paper's values: label → measure → mean and, where there is one, s.e.m."""
+    """Return the paper's values: label → measure → mean and, where there is one, s.e.m."""
     found: Any = (book.manifest["reference"] or {}).get("laps", {})
     values: dict[str, dict[str, list[float]]] = found.get(test, {}).get(region, {})
     return values
@@ -78,7 +78,7 @@ def lap_table(book: Book, test: str, region: str) -> str:
 
 
 def introduction(book: Book) -> str:
-    """Say what the tables of laps hold, what their marks mean, and what the paper's numbers cannot tell."""
+    """Return what the tables of laps hold, what their marks mean, and what the paper's numbers cannot tell."""
     words = (
         f"Means ± s.e.m. over seeds; {budget(book)}. Ratio: lap time / built-in AI’s, 2.0 if not completed; less is "
         f"better. {STAR}Best mean among the contenders; that alone does not say how sure it is."
@@ -94,7 +94,7 @@ def introduction(book: Book) -> str:
 
 
 def lap_note(book: Book, test: str) -> str:
-    """Say what a table of laps lacks."""
+    """Return what a table of laps lacks."""
     found, words = [book.seeds(test, key) for key in book.names], []
     if any(done == 1 for done, _ in found):
         words.append("n = 1: one seed only, so that no spread over seeds is known.")
@@ -104,7 +104,7 @@ def lap_note(book: Book, test: str) -> str:
 
 
 def best(book: Book, name: str, means: dict[str, float]) -> set[str]:
-    """Give the contenders with the best mean as it is shown; none where all are equal."""
+    """Return the contenders with the best mean as it is shown; none where all are equal."""
     read = MEASURES[name]
     shown = {
         key: round(read.better * mean, read.digits)
@@ -139,7 +139,7 @@ def paper_cell(value: list[float] | None, name: str, star: bool) -> str:
 
 
 def paper_digits(name: str) -> int:
-    """Give the decimals that the paper gives."""
+    """Return the decimals that the paper gives."""
     return 2 if MEASURES[name].unit == "%" else 4
 
 

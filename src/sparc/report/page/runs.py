@@ -16,7 +16,7 @@ WORDS = ("Environment", "Method", "State")  # the columns that hold words
 
 
 def head(book: Book) -> str:
-    """Say what was run, for how long, on what, and what is missing."""
+    """Return what was run, for how long, on what, and what is missing."""
     manifest, members = book.manifest, book.members
     done = sum(member["state"] == "done" for member in members)
     paper = (manifest["reference"] or {}).get("updates")
@@ -130,7 +130,7 @@ def run_row(book: Book, index: int, member: dict[str, Any]) -> str:
 
 
 def mean_of_run(book: Book, member: dict[str, Any], region: str, name: str) -> tuple[str, float | None]:
-    """Give a run's mean over the cells of a region, as text and as a number."""
+    """Return a run's mean over the cells of a region, as text and as a number."""
     env, key, seed = member["env"], label_of(member), member["seed"]
     part, measure = book.parts[env], RETURN if name == "mean" else name
     if seed not in part.returns.get(key, {}) or region not in part.regions:

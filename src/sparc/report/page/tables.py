@@ -55,7 +55,7 @@ def means(book: Book, region: str) -> str:
 
 
 def budget(book: Book) -> str:
-    """Say how long the runs trained, and which of them longer or shorter than the suite says."""
+    """Return how long the runs trained, and which of them longer or shorter than the suite says."""
     usual = book.manifest["updates"]
     own = {book.names[key]: {m["config"].get("updates", usual) for m in book.of(key)} for key in book.names}
     others = [f"{name} {count(max(updates))}" for name, updates in own.items() if updates != {usual}]
@@ -63,7 +63,7 @@ def budget(book: Book) -> str:
 
 
 def row_of(book: Book, test: str, region: str, measure: str = RETURN) -> dict[str, stats.Summary]:
-    """Give the summaries of all labels with results."""
+    """Return the summaries of all labels with results."""
     if measure == RETURN:
         return {key: book.summaries[test, key, region] for key in book.names if (test, key, region) in book.summaries}
     there = [key for key in book.names if key in book.parts[test].returns]
@@ -96,7 +96,7 @@ def paper_cell(value: list[float] | None, decimals: int, best: bool) -> str:
 
 
 def winner(book: Book, values: Mapping[str, float]) -> str | None:
-    """Give the contender with the highest value, if there is more than one."""
+    """Return the contender with the highest value, if there is more than one."""
     contenders = {key: values[key] for key in book.names if key in values and not book.is_reference(key)}
     return max(contenders, key=lambda key: contenders[key]) if len(contenders) > 1 else None
 

@@ -113,7 +113,7 @@ FEATURES: tuple[tuple[str, str], ...] = (
 
 
 def features(car: Car, tyre: str) -> NDArray[np.float64]:
-    """Give the context of a car on a compound, as FEATURES lists it."""
+    """Return the context of a car on a compound, as FEATURES lists it."""
     made = {
         "turbo": float(car.source == "turbo"),
         "electric": float(car.source == "electric"),
@@ -124,7 +124,7 @@ def features(car: Car, tyre: str) -> NDArray[np.float64]:
 
 
 def scaled(car: Car, power: float, mass: float) -> Car:
-    """Give the same car, its gears included, with power (and torque with it) and mass multiplied by these factors."""
+    """Return the same car, its gears included, with power (and torque with it) and mass multiplied by these factors."""
     return dataclasses.replace(
         car,
         name=f"{car.name} power ×{power:.2f} mass ×{mass:.2f}",
@@ -146,7 +146,7 @@ def read_catalogue() -> tuple[Car, ...]:
 
 
 def find_car(name: str) -> Car:
-    """Give a car by its name, or say which name is nearest."""
+    """Return a car by its name, or say which name is nearest."""
     cars = {car.name: car for car in read_catalogue()}
     if name not in cars:
         padded = re.sub(r"-(\d)$", r"-0\1", name)  # kei-7 is meant to be kei-07, not kei-17
@@ -156,7 +156,7 @@ def find_car(name: str) -> Car:
 
 
 def columns() -> dict[str, str]:
-    """Give the catalogue's columns: field of Car -> heading, with its unit where it has one."""
+    """Return the catalogue's columns: field of Car -> heading, with its unit where it has one."""
     units = {name: unit for name, (unit, _, _) in LIMITS.items() if unit != "1"}
     names = [field.name for field in dataclasses.fields(Car) if field.name != "built_as"]
     return {name: f"{name} [{units[name]}]" if name in units else name for name in names}

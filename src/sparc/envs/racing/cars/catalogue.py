@@ -132,7 +132,7 @@ def draw_car(class_name: str, given: dict[str, Any], draw: int) -> Car:
 
 
 def fault_of(laps: Laps, estimate: float) -> str | None:
-    """Say what is wrong with the AI's race, if anything is."""
+    """Return what is wrong with the AI's race, if anything is."""
     if len(laps.times) < LAPS:
         return "not finished"
     for what, seconds in (("off course", laps.off[-1]), ("wall", laps.wall[-1]), ("damage", laps.damage[-1])):

@@ -123,7 +123,7 @@ PHYSICS = {
 
 
 def describe(car: Car, tyre: str, physics: str = "standard") -> str:
-    """Give a car on its tyres in TORCS's XML."""
+    """Return a car on its tyres in TORCS's XML."""
     if physics not in PHYSICS:
         raise UserError(f"no physics '{physics}'.{nearest(physics, PHYSICS)} Choose one of {', '.join(PHYSICS)}")
     friction(tyre)  # an unknown compound is said here
@@ -140,7 +140,7 @@ def _describe(car: Car, tyre: str, physics: Physics) -> str:
 
 
 def name_in(xml: str) -> str:
-    """Give the name of the car that a description is of."""
+    """Return the name of the car that a description is of."""
     found = re.search(r'<params[^>]*? name="([^"]*)"', xml)
     return unescape(found[1]) if found else "this car"
 
@@ -171,7 +171,7 @@ def _body(car: Car) -> str:
 
 
 def front_downforce(car: Car, physics: Physics) -> float:
-    """Give the front wing's downforce, N per (m/s)²."""
+    """Return the front wing's downforce, N per (m/s)²."""
     return car.downforce * min(max(car.front_weight + physics.front_lift, 0.1), 0.9)
 
 
@@ -189,7 +189,7 @@ class End:
 
 
 def ends_of(car: Car, physics: Physics) -> tuple[End, End]:
-    """Give the two ends of a car, its front first."""
+    """Return the two ends of a car, its front first."""
     lift = front_downforce(car, physics)
 
     def end(x: float, share: float, downforce: float, bar: float, stiffness: float) -> End:
@@ -205,32 +205,32 @@ def ends_of(car: Car, physics: Physics) -> tuple[End, End]:
 
 
 def tyre_width(car: Car) -> float:
-    """Give the width of a tyre, m."""
+    """Return the width of a tyre, m."""
     return 0.55 * car.wheel_radius
 
 
 def track_width(car: Car) -> float:
-    """Give the distance between the middles of the tyres, m."""
+    """Return the distance between the middles of the tyres, m."""
     return car.width - tyre_width(car)
 
 
 def wheel_mass(car: Car) -> float:
-    """Give the mass of a wheel, kg."""
+    """Return the mass of a wheel, kg."""
     return 4.0 + 0.008 * car.mass
 
 
 def wheel_inertia(car: Car) -> float:
-    """Give the moment of inertia of a wheel, kg·m²."""
+    """Return the moment of inertia of a wheel, kg·m²."""
     return 0.7 * wheel_mass(car) * car.wheel_radius**2
 
 
 def operating_load(end: End) -> float:
-    """Give the load at which a tyre has its friction, N."""
+    """Return the load at which a tyre has its friction, N."""
     return 1.2 * end.load * GRAVITY
 
 
 def spring_travel(car: Car, end: End) -> float:
-    """Give how far a wheel moves, m."""
+    """Return how far a wheel moves, m."""
     return car.ride_height + operating_load(end) / end.spring
 
 
@@ -283,13 +283,13 @@ def _axles(car: Car, grip: float, physics: Physics) -> list[str]:
 
 
 def front_brake(car: Car, grip: float) -> float:
-    """Give the front brakes' share: what the load is at the limit of these tyres, and some more."""
+    """Return the front brakes' share: what the load is at the limit of these tyres, and some more."""
     return min(car.front_weight + grip * car.centre_height / car.wheelbase + FRONT_BRAKE_MORE, 0.90)
 
 
 @lru_cache(maxsize=1024)
 def top_speed(car: Car) -> float:
-    """Give the speed at which drag and rolling take all power, or that of the longest gear, m/s."""
+    """Return the speed at which drag and rolling take all power, or that of the longest gear, m/s."""
     low, high = 0.0, LONGEST_GEAR
     for _ in range(30):
         speed = (low + high) / 2
@@ -299,7 +299,7 @@ def top_speed(car: Car) -> float:
 
 
 def gear_ratios(car: Car) -> list[float]:
-    """Give the overall ratios, first gear first: equal steps up to the top speed at the revs of peak power."""
+    """Return the overall ratios, first gear first: equal steps up to the top speed at the revs of peak power."""
     last = PEAK_POWER_AT * car.rev_limit * car.wheel_radius / top_speed(car.built_as or car)
     steps = max(car.gears - 1, 1)
     return [last * SPREAD[car.gears] ** ((car.gears - gear) / steps) for gear in range(1, car.gears + 1)]
@@ -340,7 +340,7 @@ def _engine(car: Car, physics: Physics) -> str:
 
 
 def torque_curve(car: Car, physics: Physics) -> list[tuple[float, float]]:
-    """Give points (rad/s, N·m) to beyond the rev limit; the peaks of torque and power are among them in any shape."""
+    """Return points (rad/s, N·m) to beyond the rev limit; the peaks of torque and power are among them in any shape."""
     peak = PEAK_POWER_AT * car.rev_limit
     at_peak = car.power / peak
     share = car.torque / at_peak
@@ -370,7 +370,7 @@ def torque_curve(car: Car, physics: Physics) -> list[tuple[float, float]]:
 
 
 def _driver(car: Car, grip: float, physics: Physics) -> str:
-    """Tell TORCS's own driver what it may count on; by itself it looks neither at tyres nor at the front wing."""
+    """Return what TORCS's own driver may count on; by itself it looks neither at tyres nor at the front wing."""
     rear = car.downforce - front_downforce(car, physics)
     aero = AERO_PACE * car.downforce / rear if rear > 0.0 else 1.0
     return _section("berniw private", {"cfriction": PACE * grip, "caero": aero})

@@ -18,7 +18,7 @@ COMMON = (5, 95)  # per cent: between these lie the figures of nine in ten cars
 
 
 def outlier_table() -> str:
-    """Give Markdown: the outliers of every class, and the figures of their median car that are farthest out."""
+    """Return Markdown: the outliers of every class, and the figures of their median car that are farthest out."""
     figures = [(name, unit) for name, unit in FEATURES if name in LIMITS]
     inside = [car for car in read_catalogue() if car.region == "ind"]
     outliers = by_class([car for car in read_catalogue() if car.region == "ood"])

@@ -49,7 +49,7 @@ PRECISION = 1e-5  # relative: the physics calculates in single precision
 
 
 def expected_figures(car: Car, tyre: str, physics: str = "standard") -> dict[str, list[float]]:
-    """Give what the physics must hold of a car once it is loaded: all that its description tells it."""
+    """Return what the physics must hold of a car once it is loaded: all that its description tells it."""
     version, grip = PHYSICS[physics], car.grip * friction(tyre)
     ends = ends_of(car, version)
     mass, wheel, half_track = car.mass - FUEL, wheel_mass(car), track_width(car) / 2
@@ -134,7 +134,7 @@ def expected_figures(car: Car, tyre: str, physics: str = "standard") -> dict[str
 def differing_figures(
     held: Mapping[str, Sequence[float]], expected: Mapping[str, Sequence[float]]
 ) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
-    """Give the figures that two cars do not share, as TORCS holds them: in single precision."""
+    """Return the figures that two cars do not share, as TORCS holds them: in single precision."""
     return {
         name: (held.get(name, ()), expected.get(name, ()))
         for name in {**expected, **held}

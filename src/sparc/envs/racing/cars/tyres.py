@@ -21,7 +21,7 @@ COMPOUNDS = {name: round(LEAST + share * (MOST - LEAST), 3) for name, share in S
 
 
 def friction(tyre: str) -> float:
-    """Give the friction factor of a compound by its name."""
+    """Return the friction factor of a compound by its name."""
     if tyre not in COMPOUNDS:
         raise UserError(f"no tyre '{tyre}'.{nearest(tyre, COMPOUNDS)} Choose one of {', '.join(COMPOUNDS)}")
     return COMPOUNDS[tyre]

@@ -55,7 +55,7 @@ class Field:
         return broken
 
     def snapshots(self) -> NDArray[np.uint8]:
-        """Give the cars as they are, (N, bytes)."""
+        """Return the cars as they are, (N, bytes)."""
         return np.concatenate([part.snapshots() for _, part in self._parts])
 
     def restore(self, cars: Sequence[str], snapshots: NDArray[np.uint8]) -> None:
@@ -69,7 +69,7 @@ class Field:
         self._gather()
 
     def take_crashes(self) -> list[tuple[int, str]]:
-        """Give the workers lost since the last call: the row whose turn it was (-1: none) and what happened."""
+        """Return the workers lost since the last call: the row whose turn it was (-1: none) and what happened."""
         crashes = []
         for rows, part in self._parts:
             crashes += [(rows.start + slot if slot >= 0 else -1, what) for slot, what in part.crashes]

@@ -133,7 +133,7 @@ def _made(folder: Path) -> Path:
 
 
 def stock_car(data: Path, name: str) -> str:
-    """Give the description of one of TORCS's cars with its category's, as the game merges them."""
+    """Return the description of one of TORCS's cars with its category's, as the game merges them."""
     car = ElementTree.parse(data / f"cars/{name}/{name}.xml").getroot()
     category = next(e.get("val") for e in car.iter("attstr") if e.get("name") == "category")
     merged = ElementTree.parse(data / f"categories/{category}.xml").getroot()

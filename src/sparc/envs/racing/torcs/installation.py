@@ -33,12 +33,12 @@ class Installation:
 
 
 def cache_folder() -> Path:
-    """Give the folder for what is built or computed on this machine."""
+    """Return the folder for what is built or computed on this machine."""
     return machine.cache_folder() / "torcs"
 
 
 def package_version() -> str | None:
-    """Give the version of the installed Debian package; None without it."""
+    """Return the version of the installed Debian package; None without it."""
     try:
         run = subprocess.run(["dpkg-query", "-W", "-f=${Version}", "torcs"], capture_output=True, text=True)
     except OSError:
@@ -63,7 +63,7 @@ def check_whole(files: Iterable[Path], package: str) -> None:
 
 
 def fingerprint(version: str, libraries: Path) -> str:
-    """Tell one build from another: our source, and the libraries it was linked with."""
+    """Return a digest of our source and of the libraries it is linked with: it identifies a build."""
     digest = hashlib.sha256(version.encode())
     for file in sorted(SOURCE.glob("*.[ch]*")):
         digest.update(file.name.encode() + file.read_bytes())
@@ -73,13 +73,13 @@ def fingerprint(version: str, libraries: Path) -> str:
 
 
 def worker_file(built: str) -> Path:
-    """Give where the worker of a fingerprint is, or would be."""
+    """Return where the worker of a fingerprint is, or would be."""
     return cache_folder() / f"worker-{built}"
 
 
 @cache  # a run that has begun goes on with its worker, whatever becomes of this package meanwhile
 def find_torcs() -> Installation:
-    """Give the installation, or say in one line what is missing and what to run."""
+    """Return the installation, or say in one line what is missing and what to run."""
     version = package_version()
     if version is None or not DATA.is_dir():
         raise UserError(f"racing needs TORCS {VERSION} and it is not installed: {REMEDY} (Debian, as root)")

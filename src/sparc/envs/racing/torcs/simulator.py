@@ -327,7 +327,7 @@ class Simulator:
         return name_in(self._cars.get(slot, ""))
 
     def car_in(self, slot: int) -> str | None:
-        """Give what is loaded in a slot."""
+        """Return what is loaded in a slot."""
         return self._cars.get(slot)
 
     @property
@@ -336,7 +336,7 @@ class Simulator:
         return self._worker.snapshot_size
 
     def snapshots(self) -> NDArray[np.uint8]:
-        """Give the cars as they are, (N, bytes)."""
+        """Return the cars as they are, (N, bytes)."""
         return self._snapshots[int(self._turn[1])].copy()
 
     def restore(self, snapshots: NDArray[np.uint8]) -> None:
@@ -359,7 +359,7 @@ class Simulator:
         self._busy = False
 
     def describe_track(self, points: int) -> Array:
-        """Give the centre line at equal distances, (points, len(TRACK_COLUMNS))."""
+        """Return the centre line at equal distances, (points, len(TRACK_COLUMNS))."""
         table: list[float] = []
 
         def describe() -> None:
