@@ -1,5 +1,6 @@
 # make setup   a virtual environment in .venv with the locked versions and this package, editable
 # make demo    train, compare and picture on the light example
+# make check   lint, types and the quick tests: before every commit
 # make test    lint and all tests, as CI does
 # make lint    style and types alone
 # make torcs   the racing simulator: Debian's TORCS, and our worker built against it and checked (as root; 500 MB)
@@ -13,6 +14,8 @@ BIN := .venv/bin
 PIP := -m pip --disable-pip-version-check -q
 # JAX and NumPy would each start a thread per core in every test process.
 TEST_ENV := XLA_FLAGS=--xla_cpu_multi_thread_eigen=false OPENBLAS_NUM_THREADS=1
+# Without a browser, TORCS, videos, other processes and long compilations: the markers of pyproject.toml.
+QUICK := 'not (browser or process or slow or torcs or video)'
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	{ echo "error: sparc needs Python 3.11 or newer and '$(PYTHON)' is not: try make PYTHON=python3.11" >&2; exit 1; }
 
@@ -22,7 +25,7 @@ DEBIAN := chromium chromium-driver libegl1 libgl1-mesa-dri
 APT := apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20
 APT_UPDATE := timeout 60 $(APT) -o APT::Update::Error-Mode=any update
 
-.PHONY: setup demo lint system torcs test lock clean
+.PHONY: setup demo lint check system torcs test lock clean
 
 setup: .venv/.installed
 
@@ -33,6 +36,9 @@ lint: setup
 	$(BIN)/ruff check src tests tools
 	$(BIN)/ruff format --check src tests tools
 	$(BIN)/mypy src
+
+check: lint
+	$(TEST_ENV) $(BIN)/pytest -n $(JOBS) -m $(QUICK)
 
 test: lint system
 	@$(MAKE) -s torcs || echo "note: tests of racing are skipped; what they need is in the line above"

@@ -24,6 +24,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # Two processes may meet at one file of the cache; then JAX warns and compiles.
 CACHE_WARNING = "ignore:Error reading persistent compilation cache entry"
 
+# What a test needs, by the fixtures it uses; `make check` leaves these out (the markers are in pyproject.toml).
+MARKERS = {"browser": "browser", "torcs": "torcs", "_no_screen": "video", "opengl": "video", "sparc_start": "process"}
 ENVIRONMENTS = sorted(all_envs())  # as sparc ships them, before tests register their own
 SPARC = (sys.executable, "-m", "sparc")
 TINY = {
@@ -53,6 +55,13 @@ def skip_or_fail(reason: str) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     assert "jax" not in sys.modules, "JAX was loaded before its cache was set"
     config.addinivalue_line("filterwarnings", CACHE_WARNING)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests by the fixtures they use, directly or through others."""
+    for item in items:
+        for name in MARKERS.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(MARKERS[name])
 
 
 @pytest.fixture(scope="session")

@@ -220,7 +220,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "final_rate": 0.0,
         "target_networks": False,
         "batch_renorm": True,
-        "temperature": 1.0,
+        "temperature": 0.3,
         "tune_temperature": True,
         "policy_delay": 2,
         "ema_decay": 0.998,

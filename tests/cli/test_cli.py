@@ -482,6 +482,7 @@ def test_bench_replay(sparc_cli: Cli) -> None:
     assert found["sample_ms_per_update"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "keys"),
     [

@@ -47,6 +47,7 @@ def pytest_collection_finish(session):
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("required", ["", "1"])
 @pytest.mark.parametrize("remedy", NEEDY)
 def test_what_is_missing_skips_a_test_or_fails_it_where_all_are_required(

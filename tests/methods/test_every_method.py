@@ -298,6 +298,7 @@ def test_options_fit_every_method(name: str, phase: str, values: dict[str, Any])
     assert state.critics[0].trunk.head.bias.shape == (values.get("num_quantiles", 3),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "phase"), [("rma", "adapter"), ("only-obs", "train")])
 def test_a_scan_of_updates_is_so_many_single_updates(name: str, phase: str) -> None:
     method = make(name, phase)

@@ -21,6 +21,8 @@ from sparc.runs import checkpoint
 from sparc.runs.load import make_spec, restored
 from sparc.runs.run import Run
 
+pytestmark = pytest.mark.slow
+
 BOAT = "DriftingBoat-v0"
 O, A, C, H, B, K = 3, 2, 2, 6, 8, 4  # noqa: E741
 SPEC = Spec(O, A, (1.0, -2.0), (2.0, 4.0))

@@ -208,6 +208,7 @@ def test_a_joint_pass_is_two_passes_with_shared_statistics() -> None:
     assert not np.allclose(joint[:16], alone, atol=1e-3)  # statistics of its own would give something else
 
 
+@pytest.mark.slow
 def test_following_batches_brings_training_and_use_together() -> None:
     critic = make_critic()
     inputs = Inputs(jnp.asarray(RNG.normal(1.0, 3.0, (64, 3)), jnp.float32))

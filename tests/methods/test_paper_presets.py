@@ -25,6 +25,8 @@ from sparc.methods import all_methods, find_method, get_method, losses
 from sparc.methods.batch import Batch
 from sparc.methods.qr_sac import QrSac, Spec, State, scan_updates
 
+pytestmark = pytest.mark.slow
+
 STORED = Path(__file__).parents[1] / "data" / "paper-presets.json"
 UPDATES = 100
 TOLERANCE = 1e-6  # of an array's root mean square

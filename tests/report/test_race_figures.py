@@ -340,6 +340,7 @@ def test_training_of_which_no_laps_are_known_is_shown_by_its_return() -> None:
 # All of them
 
 
+@pytest.mark.slow
 def test_a_suite_of_races_has_the_pictures_of_races_and_none_that_returns_alone_would_have(tmp_path: Path) -> None:
     for old in ("summary", f"heatmaps-{CARS}"):
         (tmp_path / f"{old}.png").write_text("old")

@@ -393,6 +393,7 @@ def test_summary_without_a_reference_and_with_gaps() -> None:
 # All of them
 
 
+@pytest.mark.slow
 def test_everything_is_written_small_and_stale_figures_go(tmp_path: Path) -> None:
     (tmp_path / "history-length.svg").write_text("of an older suite")
     (tmp_path / "notes.svg").write_text("somebody's")
@@ -404,6 +405,7 @@ def test_everything_is_written_small_and_stale_figures_go(tmp_path: Path) -> Non
     assert {path.name: path.stat().st_size for path in files if path.stat().st_size > LARGEST} == {}
 
 
+@pytest.mark.slow
 def test_variations_are_written_small_as_well(tmp_path: Path) -> None:
     results = with_history({f"H={h}": h for h in (1, 5, 10, 50, 100)}, envs=(ENV,), seeds=(0, 1))
     written = write_all(results, tmp_path)

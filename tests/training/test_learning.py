@@ -9,6 +9,8 @@ import sparc
 from sparc.envs.registry import get_env
 from sparc.methods import all_methods
 
+pytestmark = pytest.mark.slow
+
 BOAT = "DriftingBoat-v0"
 UPDATES = {"sparc": 1_500, "rma": 2_500, "only-obs": 1_500, "history-input": 4_000, "oracle": 1_500}
 # Preset fast, but for the size and the pace of a small problem.

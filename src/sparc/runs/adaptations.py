@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import csv
 import json
-import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from numpy.typing import NDArray
-from sparc.contexts import ContextSpace, Finite
-from sparc.files import cell, write_table
-from sparc.envs.registry import get_env, make_vector_env
-from sparc.envs.contextual import ProgressCall
-from sparc.errors import RunFailure, SparcError, UserError
-from sparc.acting.history import History
-from sparc.machine import usable_cores
-from sparc.envs.contextual import Array
-from sparc.acting.adaptation import Latents, Trace
-from sparc.runs.run import Run
-from sparc.files import replace
-if TYPE_CHECKING:  # these bring JAX
-    from sparc.methods.nets import ContextEncoder
-    from sparc.acting.policy import Policy
-from sparc.acting.adaptation import NO_TRACE, switches, trace, latents
 
+from sparc.acting.adaptation import Latents, Trace
+from sparc.envs.contextual import Array, ProgressCall
+from sparc.envs.registry import get_env, make_vector_env
+from sparc.errors import UserError
+from sparc.files import cell, replace, write_table
+from sparc.runs.run import Run
+
+if TYPE_CHECKING:  # these bring JAX
+    pass
+from sparc.acting.adaptation import NO_TRACE, latents, switches, trace
 
 TRACE, LATENTS, SEAL = "trace.csv", "latents.csv", "adaptation.json"  # behind the checkpoint's number
 TRACE_COLUMNS = ("region", "step", "reward", "distance", "rows")

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from sparc.runs import checkpoint
+from sparc.acting.policy import Policy
 from sparc.config import Config
-from sparc.envs.registry import get_env, make_vector_env
 from sparc.envs.contextual import ContextualVectorEnv
+from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import UserError
 from sparc.methods import get_method
-from sparc.methods.qr_sac import QrSac, Spec, State
 from sparc.methods.nets import ContextEncoder
-from sparc.acting.policy import Policy
+from sparc.methods.qr_sac import QrSac, Spec, State
+from sparc.runs import checkpoint
 from sparc.runs.run import Run
 
 

@@ -6,8 +6,6 @@ runs/<env>/<method>/seed<k>-<utc>/
 
 from __future__ import annotations
 
-from sparc.files import replace, held
-
 import dataclasses
 import fcntl
 import json
@@ -23,12 +21,13 @@ from typing import Any
 
 import yaml
 
-from sparc.runs import checkpoint, select
 from sparc.config import Config, make_config, read_config
 from sparc.envs.registry import make_vector_env
 from sparc.errors import RunFailure, UserError
+from sparc.files import held, replace
 from sparc.machine import processor, usable_cores
 from sparc.methods import find_method, phase_span
+from sparc.runs import checkpoint, select
 
 LOCK_ATTEMPTS, LOCK_SECONDS = 10, 0.3
 PACKAGES = ("sparc-rl", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")

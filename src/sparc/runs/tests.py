@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-import numpy as np
-from sparc.contexts import ContextSpace
-from sparc.envs.registry import get_env, make_vector_env
-from sparc.envs.contextual import ContextualVectorEnv, ProgressCall, check_count
+from typing import TYPE_CHECKING, Any
+
+from sparc.envs.contextual import ProgressCall
 from sparc.envs.racing.tasks import PHYSICS
-from sparc.errors import RunFailure, SparcError, UserError
-from sparc.machine import usable_cores
+from sparc.envs.registry import get_env
+from sparc.errors import UserError
 from sparc.runs.run import Run
-from sparc.files import replace
+
 if TYPE_CHECKING:  # brings JAX
-    from sparc.acting.policy import Policy
+    pass
 from sparc.acting.evaluate import Evaluation, evaluate
 
 
