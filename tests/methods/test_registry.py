@@ -202,6 +202,7 @@ def make_config_of(run: Path) -> configs.Config:
     return Run.open(run).config
 
 
+@pytest.mark.slow
 def test_the_example_trains_from_python(example: Path) -> None:
     *_, code = blocks("python")
     found: dict[str, Any] = {}

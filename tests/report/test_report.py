@@ -89,6 +89,16 @@ def test_a_method_that_trains_longer_is_named(tmp_path: Path) -> None:
     assert "300,000 updates (RMA 400,000)" in words(write(tmp_path, results)[1])
 
 
+def test_a_method_that_reads_the_context_is_never_marked_as_best(tmp_path: Path) -> None:
+    results = make_results(ENVS[:1], {"sparc": 1.0, "rma": 0.9, "all-seeing": 1.5})
+    results.manifest["methods"] = {"all-seeing": {"title": "All-Seeing", "reads": "context"}}
+    results.manifest["reference"] = None
+    html = write(tmp_path, results)[1]
+    title = "Mean return out of distribution"
+    stars = {name: cells_of(html, title, name)[0].startswith("★") for name in ("SPARC", "RMA", "All-Seeing")}
+    assert stars == {"SPARC": True, "RMA": False, "All-Seeing": False}
+
+
 def test_tables_hold_the_numbers_of_the_results(tmp_path: Path) -> None:
     results = make_results()
     html = write(tmp_path, results)[1]
