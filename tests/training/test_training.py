@@ -394,6 +394,7 @@ def test_a_run_of_before_the_choice_is_loaded_and_goes_on(
     assert checkpoint.numbers(run / "checkpoints") == [40, 80, 160, 180]
 
 
+@pytest.mark.slow
 def test_rma_trains_only_the_adapter_on_the_best_expert(
     tmp_path: Path, tiny_wrapping: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
