@@ -25,7 +25,15 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 CACHE_WARNING = "ignore:Error reading persistent compilation cache entry"
 
 # What a test needs, by the fixtures it uses; `make check` leaves these out (the markers are in pyproject.toml).
-MARKERS = {"browser": "browser", "torcs": "torcs", "_no_screen": "video", "opengl": "video", "sparc_start": "process"}
+MARKERS = {
+    "browser": "browser",
+    "torcs": "torcs",
+    "opengl": "video",
+    "_no_screen": "video",
+    "sparc_start": "process",
+    "runs": "slow",  # trains a run of several methods
+    "measured": "slow",  # trains on an environment of its own
+}
 ENVIRONMENTS = sorted(all_envs())  # as sparc ships them, before tests register their own
 SPARC = (sys.executable, "-m", "sparc")
 TINY = {

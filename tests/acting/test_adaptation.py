@@ -80,7 +80,6 @@ def expert(pair: Pair) -> Policy:
 # Loading
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_psi_comes_with_the_policies_that_phi_drives(runs: dict[str, Run], method: str) -> None:
     policy, psi = load_with_psi(runs[method], 200)
@@ -542,7 +541,6 @@ def documented_class() -> str:
     return found[1]
 
 
-@pytest.mark.slow
 def test_the_class_of_the_documentation_has_a_trace(measured: Callable[[str, str], tuple[Run, str]]) -> None:
     run, note = measured("WindyPoint-v0", documented_class())
     assert note == seal_of(run, 10)["note"] == ""

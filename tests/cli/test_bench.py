@@ -56,6 +56,7 @@ def test_memory_is_that_of_the_processes_started() -> None:
         process.kill()
 
 
+@pytest.mark.slow
 def test_evaluations_are_timed_with_a_runs_own_policy(
     measure: Callable[..., dict[str, Any]], tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

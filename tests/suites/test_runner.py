@@ -334,6 +334,7 @@ def test_a_glance_at_a_lock_does_not_keep_others_from_it(tmp_path: Path, tiny: d
 # What is gathered
 
 
+@pytest.mark.slow
 def test_gather_reads_what_is_there_and_marks_what_is_not(suite_file: Callable[..., Path], tmp_path: Path) -> None:
     suite, folder = read_suite(suite_file(seeds=[0, 1])), tmp_path / "runs"
     for method in ("sparc", "only-obs"):

@@ -94,6 +94,7 @@ def test_windows_are_those_of_a_policy() -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_a_recorder_sees_what_the_policy_saw_and_did(tmp_path: Path, tiny: dict[str, Any]) -> None:
     run = sparc.train("history-input", BOAT, run_dir=tmp_path / "run", updates=10, **tiny)
     policy, space = sparc.load(run), get_env(BOAT).context_space

@@ -147,6 +147,7 @@ def test_the_seed_decides_every_bit(
     assert not same & {"collector.obs", "collector.history", "collector.env.rng", "collector.env.contexts"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", all_methods())
 def test_an_interrupted_and_extended_run_is_the_straight_one(
     method: str,
@@ -171,6 +172,7 @@ def test_an_interrupted_and_extended_run_is_the_straight_one(
     assert (checkpoint.load(newest(run))[0]["replay.head"] > slots).all(), "the ring has not wrapped"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "options"),
     [
@@ -234,6 +236,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
         sparc.resume(run, updates=TOTAL + 20)
 
 
+@pytest.mark.slow
 def test_a_run_whose_rates_fall_is_resumed_bit_for_bit_but_not_extended(
     tmp_path: Path, tiny_wrapping: dict[str, Any], assert_same_run: Compare
 ) -> None:
@@ -393,6 +396,7 @@ def test_a_run_of_before_the_choice_is_loaded_and_goes_on(
     assert checkpoint.numbers(run / "checkpoints") == [40, 80, 160, 180]
 
 
+@pytest.mark.slow
 def test_rma_trains_only_the_adapter_on_the_best_expert(
     tmp_path: Path, tiny_wrapping: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -491,6 +495,7 @@ def test_a_broken_environment_is_named(
     assert "context drift=" in line
 
 
+@pytest.mark.slow
 def test_learning_that_breaks_down_asks_for_a_new_run_with_a_lower_rate(
     unreliable: Any, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -506,6 +511,7 @@ def test_learning_that_breaks_down_asks_for_a_new_run_with_a_lower_rate(
         sparc.resume(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_once_its_environment_is_repaired(
     unreliable: Any, tmp_path: Path, tiny: dict[str, Any], assert_same_run: Compare
 ) -> None:
