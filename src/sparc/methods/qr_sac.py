@@ -82,7 +82,7 @@ class QrSac:
             spec,
             history_length=config.history_length,
             width=config.width,
-            latent=config.latent,
+            latent=self.latent,
             observation_clip=config.observation_clip if config.normalize_observations else None,
         )
         self.phases = tuple(find_method(config.method).phases)
@@ -113,6 +113,11 @@ class QrSac:
     def make_adapter(self, rng: np.random.Generator) -> HistoryAdapter | None:
         """Make φ where it is trained by regression beside the expert, see `adapter.py`; else there is none."""
         return None
+
+    @property
+    def latent(self) -> int:
+        """The units of an encoding: of ψ(c), and of its estimate φ(h)."""
+        return self.config.latent
 
     def update(self, state: State, batch: Batch, key: Array, improve: bool = True) -> tuple[State, Metrics]:
         """Learn from one minibatch of standardised observations; without `improve`, the actor waits."""
