@@ -1,4 +1,4 @@
-"""Give a context to any Gymnasium environment; the base of vector environments that can be saved and restored."""
+"""A context for any Gymnasium environment; the base of vector environments that can be saved and restored."""
 
 from __future__ import annotations
 

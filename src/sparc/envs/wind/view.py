@@ -86,7 +86,7 @@ def _release_all() -> None:
 
 
 def dress(model: Any) -> None:
-    """Give floor and sky quiet colours. Changes the looks alone."""
+    """Set quiet colours of floor and sky; the physics stays as it is."""
     import mujoco
 
     model.vis.map.fogstart, model.vis.map.fogend = FOG / model.stat.extent
