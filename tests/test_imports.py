@@ -77,7 +77,21 @@ def test_the_table_sees_what_it_forbids(tmp_path: Path) -> None:
 
 
 def test_importing_sparc_loads_nothing_heavy() -> None:
-    heavy = ["jax", "jaxlib", "equinox", "optax", "mujoco", "matplotlib", "tensorboardX"]
-    code = f"import sys, sparc, sparc.methods; print([name for name in {heavy} if name in sys.modules])"
+    heavy = ("jax", "jaxlib", "equinox", "optax", "mujoco", "matplotlib", "tensorboardX", "sparc.envs.racing")
+    code = f"import sys, sparc, sparc.methods; print([name for name in sys.modules if name.startswith({heavy})])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_races_are_registered_when_they_are_asked_for() -> None:
+    code = "import sys, sparc.envs as e; e.get_env({!r}); print([*e.all_envs()], 'sparc.envs.racing' in sys.modules)"
+    ids = [
+        "DriftingBoat-v0", "WindHalfCheetah-v5", "WindHopper-v5", "WindWalker2d-v5", "WindAnt-v5",
+        *(f"{race}-{track}-v0" for track in ("forza", "spring", "mixed-2", "g-track-1")
+          for race in ("RaceCars", "RacePowerMass")),
+    ]  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code.format(ids[-1])], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{ids} True"
+    code = "import sys, sparc; sparc.make_env('DriftingBoat-v0'); print('sparc.envs.racing' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from sparc.contexts import ContextSpace
-from sparc.envs import racing
 from sparc.envs.boat import env as boat
 from sparc.envs.registry import make_env, make_vector_env, register_env
 from sparc.envs.wind import env as wind
@@ -39,7 +38,6 @@ _LAZY = {  # these bring JAX
 
 boat.register()
 wind.register()
-racing.register()
 
 
 def __getattr__(name: str) -> Any:

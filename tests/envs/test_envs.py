@@ -1,5 +1,6 @@
 """Specifics: the wind, the boat, the adapter for any Gymnasium environment, and the registry."""
 
+import functools
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from sparc.envs.contextual import ContextualEnv, ContextualVectorEnv, pack_rng, 
 from sparc.envs.registry import all_envs, get_env
 from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.envs.wind.env import ROBOTS, load_robot
-from sparc.errors import UserError
+from sparc.errors import RunFailure, UserError
 
 ROOT = Path(__file__).parents[2]  # where a relative PYTHONPATH holds
 HEAVY_PENDULUM = """
@@ -273,10 +274,110 @@ def test_a_replay_that_drew_other_numbers_is_noticed(pendulum: str) -> None:
         venv.set_state(state)
 
 
-def test_environments_that_do_not_fit_are_refused() -> None:
-    space = sparc.ContextSpace.box(m=("kg", (0, 1), (0, 1)))
-    with pytest.raises(UserError, match="Box action"):
-        ContextualEnv(gym.make("CartPole-v1"), space, lambda env, context: None)
+class Thruster(gym.Env[Any, Any]):
+    """A point that is pushed: the action times its gain, the context."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, start: float = 0.0) -> None:
+        self.start, self.gain = start, 1.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place = np.array([self.start])
+        return self.place.copy(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.place = self.place + self.gain * action
+        return self.place.copy(), 0.0, False, False, {}
+
+
+class Unbounded(Thruster):
+    action_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+
+GAIN = sparc.ContextSpace.box(gain=("1", (1, 2), (0.5, 4)))
+
+
+def set_gain(env: Thruster, context: np.ndarray) -> None:
+    env.gain = float(context[0])
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget afterwards what a test registers."""
+    monkeypatch.setattr("sparc.envs.registry._entries", all_envs())
+    monkeypatch.setattr("gymnasium.envs.registration.registry", dict(gym.registry))
+
+
+@pytest.mark.usefixtures("registry")
+@pytest.mark.parametrize("make", [Thruster, lambda **options: Thruster(**options), f"{__name__}:Thruster"])
+def test_apply_goes_with_a_class_a_function_or_a_reference(make: Any) -> None:
+    sparc.register_env("Thruster-v0", make=make, apply=set_gain, context_space=lambda: GAIN, max_episode_steps=3)
+    venv = sparc.make_vector_env("Thruster-v0", 2, start=1.0)
+    venv.reset(seed=0, options={"context": np.array([[0.5], [4.0]])})
+    ends = [venv.step(np.ones((2, 1)))[3] for _ in range(3)]
+    np.testing.assert_array_equal(venv.reset(options={"reset_mask": np.zeros(2, bool)})[0], [[2.5], [13.0]])
+    assert [end.all() for end in ends] == [False, False, True]
+    with pytest.raises(UserError, match="'Thruster-v0' has no option 'speed'"):
+        sparc.make_env("Thruster-v0", speed=1.0)
+
+
+@pytest.mark.usefixtures("registry")
+def test_what_apply_cannot_go_with_is_refused() -> None:
+    register = functools.partial(sparc.register_env, "Thruster-v0", apply=set_gain, context_space=GAIN)
+    with pytest.raises(UserError, match=r"Thruster-v0 needs max_episode_steps="):
+        register(make=Thruster)
+    with pytest.raises(UserError, match=r"must be a Gymnasium id, a class or function, or .*, got 7"):
+        register(make=7, max_episode_steps=3)
+    register(make=dict, max_episode_steps=3)
+    with pytest.raises(UserError, match=r"Thruster-v0: make= must return a gymnasium.Env, got \{\}"):
+        sparc.make_env("Thruster-v0")
+
+
+@pytest.mark.usefixtures("registry")
+def test_environments_that_do_not_fit_are_refused_by_their_id() -> None:
+    def nothing(env: Any, context: Any) -> None:
+        pass
+
+    sparc.register_env("Cart-v0", make="CartPole-v1", apply=nothing, context_space=GAIN)
+    with pytest.raises(UserError, match=r"Cart-v0 has the actions Discrete\(2\), but only continuous actions \(Box\)"):
+        sparc.make_vector_env("Cart-v0", 1)
+    with pytest.raises(UserError, match="CartPole-v1 has the actions"):
+        ContextualEnv(gym.make("CartPole-v1"), GAIN, nothing)
+    grid = gym.wrappers.ReshapeObservation(gym.make("Pendulum-v1"), (3, 1))
+    with pytest.raises(UserError, match=r"one-dimensional Box is supported: wrap the environment in .*Flatten"):
+        ContextualEnv(grid, GAIN, nothing)
+    sparc.register_env("Free-v0", make=Unbounded, apply=set_gain, context_space=GAIN, max_episode_steps=3)
+    with pytest.raises(UserError, match=r"Free-v0 has unbounded actions.*TransformAction.*Box\(-1, 1, \(1,\)\)"):
+        sparc.make_env("Free-v0")
+
+
+@pytest.mark.usefixtures("registry")
+def test_the_wrapper_that_an_error_names_bounds_the_actions() -> None:
+    def make() -> gym.Env[Any, Any]:
+        return gym.wrappers.TransformAction(Unbounded(), lambda action: 5 * action, gym.spaces.Box(-1, 1, (1,)))
+
+    sparc.register_env("Bounded-v0", make=make, apply=set_gain, context_space=GAIN, max_episode_steps=3)
+    env = sparc.make_env("Bounded-v0")
+    env.reset(options={"context": [2.0]})
+    assert env.step(np.array([0.5], np.float32))[0] == [5.0]
+
+
+@pytest.mark.usefixtures("registry")
+def test_an_error_in_apply_names_its_file_and_line() -> None:
+    def apply(env: Thruster, context: np.ndarray) -> None:
+        env.gain = np.linalg.inv(np.zeros((1, 1)))  # it is NumPy that raises, but this line is at fault
+
+    line = apply.__code__.co_firstlineno + 1
+    sparc.register_env("Thruster-v0", make=Thruster, apply=apply, context_space=GAIN, max_episode_steps=3)
+    match = rf"apply of Thruster-v0 failed with the context gain=1.5: LinAlgError: .* \(test_envs.py:{line}\).*--debug"
+    with pytest.raises(RunFailure, match=match):
+        sparc.make_env("Thruster-v0").reset(options={"context": [1.5]})
+
+
+def test_a_change_probability_is_one() -> None:
     with pytest.raises(UserError, match="change_probability"):
         sparc.make_env("DriftingBoat-v0", change_probability=1.5)
 

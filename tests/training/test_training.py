@@ -3,6 +3,7 @@
 import importlib
 import json
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -64,6 +65,8 @@ class Unreliable(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        if wrong == "reset":
+            raise OverflowError("the motor does not start")
         self.place, self.steps = self.np_random.normal(size=2), 0
         return self.place.copy(), {}
 
@@ -78,6 +81,8 @@ class Unreliable(gym.Env):
         return observation, reward, False, False, {}
 
 def set_drift(env, context):
+    if wrong == "apply":
+        raise ValueError("no such drift")
     env.drift = float(context[0])
 
 space = sparc.ContextSpace.box(drift=("m/s", (-1, 1), (-2, 2)))
@@ -492,7 +497,39 @@ def test_a_broken_environment_is_named(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("sparc: unreliable_env:Unreliable-v0 ") and words in line
     assert "at environment step 30" in line  # the seventh of five environments
-    assert "context drift=" in line
+    assert "context drift=" in line and "can be resumed from its last checkpoint" in line
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (
+            "apply",
+            r"apply of Unreliable-v0 failed with the context drift=.*no such drift \(unreliable_env.py:34\).*--debug",
+        ),
+        ("reset", "raised OverflowError in reset: the motor does not start"),
+    ],
+)
+def test_an_error_before_the_first_checkpoint_leaves_no_run(
+    wrong: str, words: str, unreliable: Any, tmp_path: Path, tiny_yaml: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unreliable.wrong = wrong
+    (tmp_path / "mine").mkdir()
+    for run in ("mine", "new/folder/run"):
+        command = [
+            "train",
+            "oracle",
+            "unreliable_env:Unreliable-v0",
+            "--config",
+            tiny_yaml,
+            "--run-dir",
+            tmp_path / run,
+        ]
+        assert main([*map(str, command), "--updates", "100"]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert re.search(words, line) and "checkpoint" not in line
+    assert (tmp_path / "mine").is_dir() and not any((tmp_path / "mine").iterdir())  # a folder that was there stays
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.slow

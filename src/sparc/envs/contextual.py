@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from sparc.contexts import ContextSpace
-from sparc.errors import UserError, nearest
+from sparc.errors import RunFailure, SparcError, UserError, describe_exception, nearest
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -53,12 +53,30 @@ def unpack_rng(packed: ArrayLike) -> list[np.random.Generator]:
     return rngs
 
 
-def _check_spaces(env: gym.Env[Any, Any]) -> None:
-    for what, space in (("observation", env.observation_space), ("action", env.action_space)):
-        if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
-            raise UserError(f"{env} needs a one-dimensional Box {what} space, got {space}; flatten it with a wrapper")
-        if what == "action" and not space.is_bounded():
-            raise UserError(f"{env} needs bounds for its actions, got {space}; bound them with a wrapper")
+def name_of(env: gym.Env[Any, Any]) -> str:
+    """Return the id of an environment, or the name of its class where it has none."""
+    spec = env.unwrapped.spec
+    return type(env.unwrapped).__name__ if spec is None else spec.id
+
+
+def check_spaces(env: gym.Env[Any, Any], name: str) -> None:
+    """Refuse an environment whose observations or actions the methods cannot handle; name is what it is called."""
+    observation, action = env.observation_space, env.action_space
+    if not isinstance(observation, gym.spaces.Box) or len(observation.shape) != 1:
+        raise UserError(
+            f"{name} has the observations {observation}, but only a one-dimensional Box is supported: wrap the "
+            "environment in gymnasium.wrappers.FlattenObservation"
+        )
+    if not isinstance(action, gym.spaces.Box):
+        raise UserError(f"{name} has the actions {action}, but only continuous actions (Box) are supported")
+    transform = "wrap the environment in gymnasium.wrappers.TransformAction(env, func, action_space)"
+    if len(action.shape) != 1:
+        raise UserError(f"{name} has the actions {action}, but only a one-dimensional Box is supported: {transform}")
+    if not action.is_bounded():
+        raise UserError(
+            f"{name} has unbounded actions, {action}, but the policy needs bounds: {transform} with a bounded Box, "
+            f"for example Box(-1, 1, {action.shape})"
+        )
 
 
 class ContextualEnv(gym.Wrapper[Any, Any, Any, Any]):
@@ -83,7 +101,7 @@ class ContextualEnv(gym.Wrapper[Any, Any, Any, Any]):
         change_probability. An evaluation of one context, given at the reset, must stay in that context.
         """
         super().__init__(env)
-        _check_spaces(env)
+        check_spaces(env, name_of(env))
         self.context_space = context_space
         self.apply = apply
         self.change_probability = check_probability(change_probability)
@@ -102,9 +120,9 @@ class ContextualEnv(gym.Wrapper[Any, Any, Any, Any]):
         else:
             self.context = self.context_space.check(np.reshape(given, -1))[0]
         self._given = given is not None
-        self.apply(base, self.context)
+        self._apply()
         observation, info = self.env.reset(options=rest or None)
-        self.apply(base, self.context)
+        self._apply()
         return observation, info | {"context": self.context.copy()}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -115,14 +133,26 @@ class ContextualEnv(gym.Wrapper[Any, Any, Any, Any]):
         changes = self.change_probability > 0 and not self._given
         if changes and self.np_random.random() < self.change_probability:
             self.context = self.context_space.sample(self.np_random)
-            self.apply(self.env.unwrapped, self.context)
+            self._apply()
         return observation, reward, terminated, truncated, info | {"context": self.context.copy()}
 
     def set_context(self, context: ArrayLike) -> None:
         """Switch to another context in mid-episode, from the next step until the episode ends."""
         self.context = self.context_space.check(np.reshape(context, -1))[0]
         self._given = True
-        self.apply(self.env.unwrapped, self.context)
+        self._apply()
+
+    def _apply(self) -> None:
+        try:
+            self.apply(self.env.unwrapped, self.context)
+        except SparcError:
+            raise
+        except Exception as error:
+            values = ", ".join(f"{n}={v:.6g}" for n, v in zip(self.context_space.names, self.context, strict=True))
+            raise RunFailure(
+                f"apply of {name_of(self)} failed with the context {values}: {describe_exception(error)}. "
+                "--debug shows the traceback."
+            ) from error
 
 
 def check_probability(value: float) -> float:
@@ -140,7 +170,7 @@ class ContextualVectorEnv(gym.vector.VectorEnv[Any, Any, Any], ABC):
     _RESET_OPTIONS: ClassVar = ("reset_mask", "context")
 
     def __init__(self, num_envs: int, context_space: ContextSpace, single: gym.Env[Any, Any]) -> None:
-        _check_spaces(single)
+        check_spaces(single, name_of(single))
         self.num_envs = check_count("num_envs", num_envs)
         self.context_space = context_space
         box = single.observation_space

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import gymnasium as gym
@@ -14,12 +15,21 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
 from sparc.contexts import ContextSpace
-from sparc.envs.contextual import Apply, Array, ContextualEnv, ContextualVectorEnv, ProgressCall, check_count
+from sparc.envs.contextual import (
+    Apply,
+    Array,
+    ContextualEnv,
+    ContextualVectorEnv,
+    ProgressCall,
+    check_count,
+    check_spaces,
+)
 from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.errors import UserError, nearest
 from sparc.plugins import import_named, load_plugins
 
 ENTRY_POINT_GROUP = "sparc.envs"  # each names a module that registers environments, or a function that does
+RACING = "sparc.envs.racing"  # registers the races when it is imported, which `import sparc` need not wait for
 
 Creator = Callable[..., Any]
 Score = Callable[[Mapping[str, Array]], list[float]]
@@ -96,34 +106,58 @@ def register_env(
     choose_by: ChooseBy | None = None,
     revision: int = 1,
 ) -> None:
-    """Register an environment with a context, with Gymnasium as well.
+    """Register an environment with a context, here and with Gymnasium.
 
-    context_space may be a function that makes it, where that takes a while.
-    make is a callable, "package.module:callable" (loaded when needed), or, with apply, the id of an existing Gymnasium
-    environment: then apply(env.unwrapped, context) gives it the context, and its own time limit holds if none is given.
+    Args:
+        id: what commands, run directories and Gymnasium call it, "HeavyPendulum-v0".
+        context_space: the contexts to train and to test on, or a function that returns them, where that takes a while.
+        make: the id of a Gymnasium environment, a class or function that makes one, or "package.module:callable", which
+            is loaded when it is needed. Options of `make_env` are passed on to it. Without `apply`, what it makes must
+            handle its context itself: docs/environments/your-own.md says how.
+        make_vector: a `ContextualVectorEnv`, or what makes one, called with `num_envs`; by default the single
+            environments are stepped one after the other.
+        max_episode_steps: the step after which an episode is truncated. Needed unless `make` is a Gymnasium id.
+        apply: a function that sets a context, `apply(env.unwrapped, context)`, called before and after each reset and
+            whenever the context changes. It must set values, not scale them.
+        summary: one line for `sparc envs`.
+        test_options: options of `make_env` that evaluations use on top of those of training.
+        score: returns numbers, more is better, from the vector environment's `measures()` in the settings evaluated
+            during training; the Pareto front of these numbers is kept. By default they are the returns.
+        prepare: called as `prepare(contexts, options, progress)` before an evaluation, for what takes long and is
+            needed once for a set of contexts.
+        remarks: returns what `sparc evaluate` adds to its results, from `(contexts, options)`.
+        preset: the preset that training starts from by default.
+        choose_by: returns the number that selects the best checkpoint, more is better, from the `measures()` in the
+            choice settings. By default it is the mean of `score`, or of the returns.
+        revision: raise it when actions, observations or rewards change under the same id, so that runs of an earlier
+            revision are refused instead of acting in a world that they were not trained for.
 
-    Evaluations make it with test_options. Checkpoints are kept by the Pareto front of the returns in the settings, or
-    of what score makes of the vector environment's measures() there: numbers of which more is better. The best one has
-    the highest mean return in the choice settings, or the highest choose_by(measures) there; with score alone, the
-    highest mean of its numbers. What takes long and is needed once for a set of contexts to be tested in,
-    prepare(contexts, options, progress) does beforehand. What `sparc evaluate` should say of such a test besides its
-    results, remarks(contexts, options) gives. Training starts from preset unless told otherwise.
+    Raises:
+        UserError: `make` names no environment, or `max_episode_steps` is missing.
 
-    Raise revision when actions, observations or rewards change under the same id: runs of an earlier revision are then
-    refused instead of acting in a world that they were not trained for.
+    Example:
+        >>> def apply(env, context):
+        ...     env.m, env.l = context
+        >>> sparc.register_env(
+        ...     "HeavyPendulum-v0",
+        ...     make="Pendulum-v1",
+        ...     apply=apply,
+        ...     context_space=sparc.ContextSpace.box(m=("kg", (0.8, 1.2), (0.5, 1.5)), l=("m", (0.8, 1.2), (0.5, 1.5))),
+        ... )
     """
     if apply is not None:
-        if not isinstance(make, str):
-            raise UserError(f"{id}: apply= goes with the id of a Gymnasium environment as make=, got {make!r}")
-        try:
-            base_limit = gym.spec(make).max_episode_steps
-        except gym.error.Error as error:
-            raise UserError(f"{id}: make='{make}' is no environment that Gymnasium knows: {error}") from None
-        max_episode_steps = base_limit if max_episode_steps is None else max_episode_steps
-        if not isinstance(context_space, ContextSpace):
-            context_space = context_space()
-        make = _adapter(make, context_space, apply)
-    elif isinstance(make, str) and ":" not in make:
+        if isinstance(make, str) and not _is_reference(make):
+            try:
+                base_limit = gym.spec(make).max_episode_steps
+            except gym.error.Error as error:
+                raise UserError(f"{id}: make='{make}' is no environment that Gymnasium knows: {error}") from None
+            max_episode_steps = base_limit if max_episode_steps is None else max_episode_steps
+        elif not isinstance(make, str) and not callable(make):
+            raise UserError(
+                f"{id}: make= must be a Gymnasium id, a class or function, or 'package.module:callable', got {make!r}"
+            )
+        make = _adapter(id, make, apply)
+    elif isinstance(make, str) and not _is_reference(make):
         raise UserError(f"{id}: make='{make}' needs apply=, or the form 'package.module:callable'")
     if max_episode_steps is None:
         raise UserError(f"{id} needs max_episode_steps=: an evaluation runs until every episode has ended")
@@ -140,13 +174,47 @@ def register_env(
 
 
 def make_env(id: str, **options: Any) -> gym.Env[Any, Any]:
-    """Make one environment."""
+    """Make one environment.
+
+    Args:
+        id: a registered environment, see `sparc envs`, or "module:Id", which imports the module first.
+        **options: options of the environment, and of `gymnasium.make`: `render_mode="rgb_array"`, for example.
+
+    Returns:
+        A Gymnasium environment. `reset(options={"context": c})` sets the context; without it, one is drawn from the
+        training region. `info["context"]` is the context of the next step.
+
+    Raises:
+        UserError: there is no such environment, or it has no such option.
+
+    Example:
+        >>> env = sparc.make_env("DriftingBoat-v0")
+        >>> obs, info = env.reset(seed=0, options={"context": [0.9, -0.9]})
+    """
     entry = get_env(id)
     return _call(entry, gym.spec(entry.id).entry_point, options, lambda: gym.make(entry.id, **options))
 
 
 def make_vector_env(id: str, num_envs: int, threads: int = 1, **options: Any) -> ContextualVectorEnv:
-    """Make num_envs environments that step together, on so many threads where the environment can use them."""
+    """Make environments that step together.
+
+    Args:
+        id: a registered environment, see `sparc envs`, or "module:Id", which imports the module first.
+        num_envs: how many.
+        threads: how many threads they may use; only MuJoCo and TORCS can use more than one.
+        **options: options of the environment, and of `gymnasium.make_vec`.
+
+    Returns:
+        A vector environment with `contexts` (num_envs, C). It does not reset itself: pass the rows that ended as
+        `reset(options={"reset_mask": ended})`. `get_state` and `set_state` save and restore it.
+
+    Raises:
+        UserError: there is no such environment, it has no such option, or a number is below 1.
+
+    Example:
+        >>> venv = sparc.make_vector_env("WindHopper-v5", 441, threads=2)
+        >>> obs, info = venv.reset(seed=0, options={"context": venv.context_space.grid(21)})
+    """
     entry = get_env(id)
     check_count("num_envs", num_envs)
     check_count("threads", threads)
@@ -162,6 +230,8 @@ def make_vector_env(id: str, num_envs: int, threads: int = 1, **options: Any) ->
 def get_env(id: str) -> EnvEntry:
     """Return the entry of an id; "module:Id" imports the module first."""
     name = import_named(id, "environment")
+    if name not in _entries:
+        import_module(RACING)
     entries = _entries if name in _entries else all_envs()
     if name not in entries:
         known = nearest(name, entries) or f" There are {', '.join(sorted(entries))}."
@@ -172,16 +242,32 @@ def get_env(id: str) -> EnvEntry:
 def all_envs() -> dict[str, EnvEntry]:
     """Return all registered environments by id, those of installed plugins included."""
     global _plugins_loaded
+    import_module(RACING)
     if not _plugins_loaded:
         _plugins_loaded = True
         load_plugins(ENTRY_POINT_GROUP)
     return dict(_entries)
 
 
-def _adapter(base: str, context_space: ContextSpace, apply: Apply) -> Creator:
+def _is_reference(make: str) -> bool:
+    """Return whether a string is "package.module:callable"; a Gymnasium id such as "module:Name-v0" is not."""
+    module, colon, name = make.partition(":")
+    return bool(module and colon) and name.isidentifier()
+
+
+def _adapter(id: str, base: Creator | str, apply: Apply) -> Creator:
+    """Return a function that makes the base environment and gives it a context."""
+
     def make(change_probability: float = 0.0, **options: Any) -> ContextualEnv:
-        env = gym.make(base, max_episode_steps=-1, disable_env_checker=True, **options)
-        return ContextualEnv(env, context_space, apply, change_probability)
+        env: Any
+        if isinstance(base, str) and not _is_reference(base):
+            env = gym.make(base, max_episode_steps=-1, disable_env_checker=True, **options)
+        else:
+            env = (load_env_creator(base) if isinstance(base, str) else base)(**options)
+            if not isinstance(env, gym.Env):
+                raise UserError(f"{id}: make= must return a gymnasium.Env, got {env!r}")
+        check_spaces(env, id)
+        return ContextualEnv(env, get_env(id).context_space, apply, change_probability)
 
     return make
 

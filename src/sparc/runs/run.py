@@ -11,9 +11,11 @@ import fcntl
 import json
 import os
 import platform
+import shutil
 import sys
 import time
 import uuid
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -41,6 +43,7 @@ class Run:
         self.checkpoints, self.replay = path / "checkpoints", path / "replay"
         self.evaluations, self.metrics = path / "evaluations", path / "metrics.jsonl"
         self.training, self.evaluating = path / ".lock", path / ".evaluating"  # locks
+        self._made: list[Path] | None = None  # the folders that `create` made, innermost first
         self._board: Any = None
         self._lock: int | None = None
 
@@ -54,6 +57,7 @@ class Run:
             run = cls(path, config)
             folders = (run.checkpoints, run.replay, run.evaluations)
             mine = path / f".config.yaml.{uuid.uuid4().hex}"
+            made = [folder for folder in (path, *path.parents) if not folder.exists()]
             try:
                 path.mkdir(parents=True, exist_ok=True)
                 # what a process killed in here leaves behind is no run yet
@@ -67,6 +71,7 @@ class Run:
                     os.link(mine, path / "config.yaml")  # this makes it a run; it fails where another was first
                 finally:
                     mine.unlink()
+                run._made = made
                 return run
             except FileExistsError:
                 continue
@@ -84,6 +89,16 @@ class Run:
         if "method" in values:
             find_method(str(values["method"]))  # it declares some of the fields
         return cls(path, make_config(values))
+
+    def discard(self) -> None:
+        """Remove a directory that `create` made, with the folders above it that it made if nothing else is in them."""
+        if self._made is None:
+            return
+        for file in self.path.iterdir():
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+        with suppress(OSError):  # another run is in it
+            for folder in self._made:
+                folder.rmdir()
 
     def write_config(self, config: Config) -> None:
         """Write the resolved config, all or nothing."""

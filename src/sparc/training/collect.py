@@ -106,12 +106,13 @@ class Collector:
         return reward
 
     def complaint(self, what: str, contexts: np.ndarray, fine: np.ndarray | None = None) -> str:
-        """Name environment, step and context; the run's last checkpoint is untouched."""
+        """Name environment, step and context; the run's last checkpoint, if there is one, is untouched."""
         rows = contexts if fine is None else contexts[~fine]
         names = self.venv.context_space.names
         where = "; ".join(", ".join(f"{n}={v:.6g}" for n, v in zip(names, row, strict=True)) for row in rows[:3])
         at = f"at environment step {self.steps}, context {where}"
-        return f"{self.name} {what} {at}. The run can be resumed from its last checkpoint."
+        resumable = " The run can be resumed from its last checkpoint." if self.steps else ""
+        return f"{self.name} {what} {at}.{resumable}"
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Return all that collecting depends on, as arrays."""

@@ -63,6 +63,8 @@ def proceed(run: Run, report: Report | None, updates: int | None = None) -> Path
             Trainer(run, report or (lambda record: None)).loop(stop)
     finally:
         run.close()
+        if not checkpoint.numbers(run.checkpoints):  # it failed before there was anything to resume from
+            run.discard()
     return run.path
 
 

@@ -1,4 +1,7 @@
-"""Racing in TORCS: hundreds of cars, nine tyre compounds, one policy. Nothing here needs TORCS before a race begins."""
+"""Racing in TORCS: hundreds of cars, nine tyre compounds, one policy. Nothing here needs TORCS before a race begins.
+
+Importing this package registers the races; the registry does so when a race is asked for or all environments are.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,5 @@ def _register(track: Track) -> None:
         )
 
 
-def register() -> None:
-    """Register all tracks."""
-    for track in TRACKS.values():
-        _register(track)
+for _track in TRACKS.values():
+    _register(_track)
