@@ -11,12 +11,9 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, get_origin, get_type_hints
 
 from sparc.errors import UserError, nearest
-
-if TYPE_CHECKING:
-    from yaml import Mark
 
 
 def option(default: Any, help: str, *, low: float | None = None, high: float | None = None, above: float | None = None,
@@ -131,6 +128,14 @@ class Config:
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config) if field.name != "options"}
+_HINTS = get_type_hints(Config)
+
+
+def type_of(field: dataclasses.Field[Any]) -> type:
+    """Return the type of a field's values, without parameters: dict for dict[str, Any]."""
+    hint: Any = _HINTS.get(field.name, field.type)
+    kind: type = get_origin(hint) or hint
+    return kind
 
 
 # Options of one method
@@ -143,7 +148,7 @@ class Declared(NamedTuple):
     resolve: Callable[[Config], Mapping[str, Any]] = lambda config: {}  # fills in values, refuses impossible ones
 
 
-OPTION_TYPES = ("int", "float", "bool", "str")
+OPTION_TYPES = (int, float, bool, str)
 _declared: dict[str, Declared] = {}  # by the method's name
 
 
@@ -152,11 +157,11 @@ def declare_options(method: str, options: Mapping[str, Any], resolve: Callable[[
     for name, field in options.items():
         if name in FIELDS:
             raise UserError(f"method '{method}': the option '{name}' is a field of every method: choose another name.")
-        kind = type(field.default).__name__ if isinstance(field, dataclasses.Field) else ""
+        kind = type(field.default) if isinstance(field, dataclasses.Field) else None
         if kind not in OPTION_TYPES:
             raise UserError(
                 f"method '{method}': declare the option '{name}' with sparc.config.option(default, help), "
-                f"the default of type {', '.join(OPTION_TYPES)}."
+                f"the default of type {', '.join(option_type.__name__ for option_type in OPTION_TYPES)}."
             )
         field.name, field.type = name, kind
     _declared[method] = Declared(options, resolve)
@@ -303,42 +308,15 @@ def read_config(path: Path, what: str = "config file") -> dict[str, Any]:
     import yaml
 
     try:
-        text = path.read_text()
-        values = yaml.safe_load(text)
+        with path.open("rb") as file:  # from a file and not from its text: the error then quotes no lines
+            values = yaml.safe_load(file)
     except OSError as error:
         raise UserError(f"Cannot read the {what} {path}: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise UserError(f"Cannot read the {what} {path}, line {line}: it is not text in UTF-8.") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"Cannot read the {what} {path}, {yaml_fault(error, text)}.") from error
-    except ValueError as error:  # a date that there is not
-        raise UserError(f"Cannot read the {what} {path}: {error}.") from error
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError: an invalid date
+        raise UserError(f"Cannot read the {what} {path}: {' '.join(str(error).split())}.") from error
     if not isinstance(values, dict):
         raise UserError(f"The {what} {path} must hold `field: value` lines.")
     return values
-
-
-def yaml_fault(error: Exception, text: str) -> str:
-    """Return where a text is no YAML, and why, in one line."""
-    from yaml import MarkedYAMLError
-    from yaml.reader import ReaderError
-
-    if isinstance(error, ReaderError):
-        before = text[: error.position]
-        place = f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
-        return f"{place}: {error.reason}: {chr(error.character)!r}"
-    if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
-        return " ".join(str(error).split())
-    context = error.context or ""
-    if error.context_mark:
-        context += f" ({place_of(error.context_mark)})"
-    return f"{place_of(error.problem_mark)}: {', '.join(filter(None, [context, error.problem]))}"
-
-
-def place_of(mark: Mark) -> str:
-    """Write a place in a YAML file as editors count, from one on."""
-    return f"line {mark.line + 1}, column {mark.column + 1}"
 
 
 def multiple_of(name: str, value: int, base: int, base_name: str) -> None:
@@ -349,22 +327,19 @@ def multiple_of(name: str, value: int, base: int, base_name: str) -> None:
         raise UserError(f"{name} ({value}) must be a multiple of {base_name} ({base}): take {choice}.")
 
 
-PYTHON_TYPES = {"bool": bool, "str": str, "dict[str, Any]": Mapping}
-
-
 def checked(field: dataclasses.Field[Any], value: Any) -> Any:
     """Convert a value to its field's type and compare it with the field's limits."""
-    name, kind, limits = field.name, str(field.type), field.metadata
+    name, kind, limits = field.name, type_of(field), field.metadata
     try:
-        if kind in ("int", "float"):
+        if kind in (int, float):
             number = float(value)  # the command line and YAML may give 1e6 or 3e-4 as text
-            if isinstance(value, bool) or not math.isfinite(number) or (kind == "int" and number != int(number)):
+            if isinstance(value, bool) or not math.isfinite(number) or (kind is int and number != int(number)):
                 raise ValueError
-            value = int(number) if kind == "int" else number
-        elif kind in PYTHON_TYPES and not isinstance(value, PYTHON_TYPES[kind]):
+            value = int(number) if kind is int else number
+        elif not isinstance(value, Mapping if kind is dict else kind):
             raise ValueError
     except (TypeError, ValueError):
-        expected = {"int": "a whole number", "float": "a finite number"}.get(kind, f"of type {kind}")
+        expected = {int: "a whole number", float: "a finite number"}.get(kind, f"of type {kind.__name__}")
         raise UserError(f"{name} must be {expected}, not {value!r}.") from None
     low, high, above, below, choices = (limits.get(key) for key in ("low", "high", "above", "below", "choices"))
     if choices and value not in choices:

@@ -268,21 +268,23 @@ def test_an_unreadable_config_file_is_named(tmp_path: Path, content: bytes | Non
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "words"),
     [
-        (b"a: [1\nb: 3\n", "line 2, column 2: while parsing a flow sequence (line 1, column 4), expected ',' or ']', "),
-        (b"a: b: c\n", "line 1, column 5: mapping values are not allowed here."),
-        (b"a: 1\n\tb: 2\n", "line 2, column 1: while scanning for the next token, found character '\\t' that cannot "),
-        (b"a: 1\nb: \x07\n", "line 2, column 4: special characters are not allowed: '\\x07'."),
-        (b"a: 1\nb: \xff\n", "line 2: it is not text in UTF-8."),
+        (b"a: [1\nb: 3\n", ("expected ',' or ']'", "line 2, column 2")),
+        (b"a: b: c\n", ("mapping values are not allowed here", "line 1, column 5")),
+        (b"a: 1\n\tb: 2\n", ("found character '\\t'", "line 2, column 1")),
+        (b"a: 1\nb: \x07\n", ("special characters are not allowed", "position 8")),
+        (b"a: 1\nb: \xff\n", ("invalid start byte", "position 8")),
     ],
 )
-def test_a_fault_in_a_yaml_file_has_a_place(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_fault_in_a_yaml_file_has_a_place(tmp_path: Path, content: bytes, words: tuple[str, ...]) -> None:
     file = tmp_path / "bad.yaml"
     file.write_bytes(content)
     with pytest.raises(UserError) as caught:
         read_config(file, "suite file")
-    assert str(caught.value).startswith(f"Cannot read the suite file {file}, {message}")
+    message = str(caught.value)
+    assert message.startswith(f"Cannot read the suite file {file}: ") and "\n" not in message
+    assert all(word in message for word in words)
 
 
 def test_every_field_has_a_help_text() -> None:

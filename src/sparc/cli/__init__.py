@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from sparc.cli import commands
 from sparc.cli.bench import BENCHES, TIME_TO_RETURN
-from sparc.config import FIELDS, PRESETS
+from sparc.config import FIELDS, PRESETS, type_of
 from sparc.errors import SparcError, UserError, nearest
 from sparc.methods.registry import all_methods, registered
 from sparc.plugins import import_named
@@ -214,17 +214,18 @@ def add_suite(command: Callable[..., Parser]) -> None:
 def add_field(group: Any, name: str, field: dataclasses.Field[Any], before: str = "") -> None:
     """Make a config field an option, with a word before its help text; its value is checked by the config itself."""
     option, help = f"--{name.replace('_', '-')}", (before + field.metadata["help"]).replace("%", "%%")
-    if str(field.type).startswith("dict"):
+    kind = type_of(field)
+    if kind is dict:
         group.add_argument(
             option, dest=name, nargs="+", action="extend", metavar="K=V", default=argparse.SUPPRESS, help=help
         )
-    elif field.type == "bool":
+    elif kind is bool:
         group.add_argument(
             option, dest=name, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help
         )
     else:
         choices = field.metadata.get("choices")
-        metavar = "|".join(choices) if choices else str(field.type).upper()
+        metavar = "|".join(choices) if choices else kind.__name__.upper()
         text = f"{help} (default {field.default})"
         group.add_argument(option, dest=name, metavar=metavar, default=argparse.SUPPRESS, help=text)
 

@@ -44,7 +44,11 @@ class Video(ABC):
 
 
 class Mp4(Video):
-    """H.264 in MP4, which every browser and presentation plays."""
+    """H.264 in MP4, which every browser and presentation plays.
+
+    Not through imageio_ffmpeg.write_frames: it hides ffmpeg's exit code, so that a full disk leaves a broken video
+    without an error, and it forks, of which JAX warns.
+    """
 
     def __init__(self, path: Path, fps: float):
         self.encoder = encoder()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,7 +141,8 @@ def read_catalogue() -> tuple[Car, ...]:
     """Read the catalogue, in its own order."""
     try:
         with CATALOGUE.open(newline="", encoding="utf-8") as file:
-            return tuple(_parse(row) for row in csv.DictReader(file))
+            kinds = get_type_hints(Car)
+            return tuple(_parse(row, kinds) for row in csv.DictReader(file))
     except FileNotFoundError:
         raise UserError(f"the catalogue of cars {CATALOGUE} is missing: install sparc again") from None
 
@@ -162,8 +164,7 @@ def columns() -> dict[str, str]:
     return {name: f"{name} [{units[name]}]" if name in units else name for name in names}
 
 
-def _parse(row: dict[str, str]) -> Car:
-    readers: dict[str, Callable[[str], object]] = {"float": float, "int": int, "bool": lambda text: text == "yes"}
-    kinds = {field.name: str(field.type) for field in dataclasses.fields(Car)}
+def _parse(row: dict[str, str], kinds: dict[str, type]) -> Car:
+    readers: dict[type, Callable[[str], object]] = {float: float, int: int, bool: lambda text: text == "yes"}
     values = {name: readers.get(kinds[name], str)(row[heading]) for name, heading in columns().items()}
     return Car(**values)  # type: ignore[arg-type]
