@@ -1,7 +1,9 @@
 """The tables of a suite survive being written and read; damaged ones are refused in one line."""
 
 import gzip
+import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,41 @@ def test_written_tables_are_read_back(tmp_path: Path) -> None:
                         else:
                             np.testing.assert_allclose(found, array, rtol=1e-7)
     assert list(theirs.envs["WindHopper-v5"].returns["rma"]) == [0]
+
+
+def test_tables_that_another_suite_has_as_well_are_not_written_twice(tmp_path: Path) -> None:
+    ours = make_races((CARS,))
+    write(ours, tmp_path / "race-cars")
+    part = ours.envs[CARS]
+    updated = replace(part, returns={key: {s: v - 1 for s, v in of.items()} for key, of in part.returns.items()})
+    theirs = Results({**ours.manifest, "runs": "race-cars"}, {CARS: updated})
+    write(theirs, tmp_path / "new")
+    names = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert names == [f"cells-{CARS}.csv", "manifest.json"]  # its cells are its own, the rest is the same
+    assert read(tmp_path / "new").envs[CARS].curves.keys() == part.curves.keys()
+    base = read(tmp_path / "new").manifest["base"]
+    assert base["folder"] == "../race-cars" and len(base["tables"]) == 3
+    packed = tmp_path / "race-cars" / f"curves-{CARS}.csv"
+    with gzip.open(f"{packed}.gz", "wb") as file:
+        file.write(packed.read_bytes())
+    packed.unlink()
+    again = read(tmp_path / "new")  # packed or not, it is the same table
+    write(again, tmp_path / "elsewhere" / "new")  # nothing to refer to here
+    assert len(list((tmp_path / "elsewhere" / "new").glob("*.csv"))) == 4
+    assert "base" not in read(tmp_path / "elsewhere" / "new").manifest
+    traces = tmp_path / "race-cars" / f"traces-{CARS}.csv"
+    traces.write_text(traces.read_text() + "\n")
+    with pytest.raises(UserError, match=r"traces-\S+ has changed since\): write them anew"):
+        read(tmp_path / "new")
+    traces.unlink()
+    with pytest.raises(UserError, match=r"traces-\S+ is missing"):
+        read(tmp_path / "new")
+
+
+def test_the_published_results_hold_no_file_twice() -> None:
+    files = [path for path in (Path(__file__).parents[2] / "results").rglob("*") if path.is_file()]
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    assert files and len(set(digests)) == len(files)
 
 
 def test_regions_of_the_matrix() -> None:

@@ -54,6 +54,7 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
         "grid": suite.grid,
         "episodes": suite.episodes,
         "physics": suite.physics,
+        "runs": suite.runs,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "contexts": {env: part.space.to_dict() for env, part in envs.items()},
         "labels": {env: part.named for env, part in envs.items() if by_label(part.space, part.named)},

@@ -10,17 +10,18 @@ curves-<env>.csv     a row per member and evaluation during training: the mean r
 traces-<env>.csv     a row per member and step around a switch of the context in mid-episode
 latents-<env>.csv    a row per member and context of the grid: ψ(c) and φ(h) in two dimensions
 
-Large tables may be packed, `gzip cells-*.csv`; any of them is read so as well.
+Large tables may be packed, `gzip cells-*.csv`; any of them is read so as well. Tables that the folder of another suite
+has as well are left out (`sparc.suites.manifest`).
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,8 +31,9 @@ from numpy.typing import NDArray
 from sparc.acting.adaptation import Latents, Trace
 from sparc.contexts import ContextSpace
 from sparc.errors import UserError
-from sparc.files import cell, open_table, replace, write_table
+from sparc.files import cell, open_table, write_table
 from sparc.methods.registry import MethodEntry, described_method
+from sparc.suites.manifest import find_table, write_manifest
 
 Array = NDArray[np.float64]
 Value = TypeVar("Value")
@@ -214,16 +216,15 @@ def by_label(space: ContextSpace, named: Sequence[str]) -> bool:
 def write(results: Results, folder: Path) -> None:
     """Write the tables; the manifest last: where it is, the rest is whole."""
     folder.mkdir(parents=True, exist_ok=True)
+    written = []
     for env, part in results.envs.items():
         for kind, (columns, rows) in tables(part, results.methods).items():
             write_table(folder / f"{kind}-{env}.csv", [*KEYS, *columns], rows)
+            written.append(f"{kind}-{env}.csv")
         for name, other in part.physics.items():
             columns, rows = tables(other, results.methods)["cells"]
             write_table(folder / f"cells-{env}-{name}.csv", [*KEYS, *columns], rows)
-    text = json.dumps(results.manifest, indent=1)
-    # numbers side by side; no string holds a line break as such, so that none is touched
-    text = re.sub(r'\[\n([^\[\]{}"]*)\n *\]', lambda found: f"[{' '.join(found[1].split())}]", text)
-    replace(folder / "manifest.json", text + "\n")
+    write_manifest(results.manifest, folder, written)
 
 
 def tables(
@@ -283,7 +284,8 @@ def read(folder: Path) -> Results:
         manifest = json.loads((folder / "manifest.json").read_text())
         spaces = {env: ContextSpace.from_dict(space) for env, space in manifest["contexts"].items()}
         grid, physics, labels = manifest["grid"], manifest.get("physics", []), manifest.get("labels", {})
-        envs = {env: read_env(folder, env, s, grid, physics, labels.get(env, [])) for env, s in spaces.items()}
+        find = partial(find_table, folder, manifest)
+        envs = {env: read_env(find, env, s, grid, physics, labels.get(env, [])) for env, s in spaces.items()}
         results = Results(manifest, envs)
         check_members(results)
         return results
@@ -298,11 +300,11 @@ def read(folder: Path) -> Results:
 
 
 def read_env(
-    folder: Path, env: str, space: ContextSpace, grid: int, physics: Iterable[str], labels: list[str]
+    find: Callable[[str], Path], env: str, space: ContextSpace, grid: int, physics: Iterable[str], labels: list[str]
 ) -> EnvResults:
     """Read the tables of an environment; refuse rows of other contexts than those of the grid, or of its labels."""
-    tables = {kind: read_table(folder / f"{kind}-{env}.csv") for kind in ("cells", "curves", "traces", "latents")}
-    elsewhere = {name: read_table(folder / f"cells-{env}-{name}.csv") for name in physics}
+    tables = {kind: read_table(find(f"{kind}-{env}.csv")) for kind in ("cells", "curves", "traces", "latents")}
+    elsewhere = {name: read_table(find(f"cells-{env}-{name}.csv")) for name in physics}
     contexts = space.grid(grid)
     ind = space.is_train(contexts)
     known = {LABEL, *space.names, "region", "return"}
