@@ -12,7 +12,7 @@ from sparc.methods import register_method
 if TYPE_CHECKING:
     from sparc.acting.evaluate import evaluate
     from sparc.runs.load import load
-    from sparc.training.loop import resume, train
+    from sparc.training.train import resume, train
 
 __all__ = [
     "ContextSpace",
@@ -32,8 +32,8 @@ __all__ = [
 _LAZY = {  # these bring JAX
     "evaluate": "acting.evaluate",
     "load": "runs.load",
-    "resume": "training.loop",
-    "train": "training.loop",
+    "resume": "training.train",
+    "train": "training.train",
 }
 
 boat.register()

@@ -94,7 +94,26 @@ class Finite:
 
 @dataclass(frozen=True, eq=False)
 class ContextSpace:
-    """The features of a context and the regions to train (IND) and to test (IND and OOD) on."""
+    """The features of a context and the regions to train (IND) and to test (IND and OOD) on.
+
+    `ContextSpace.box` is the short way for ranges; for a finite set of contexts give `Finite` regions.
+
+    Args:
+        names: the names of the features.
+        units: their units, as written on axes.
+        train: the contexts that training draws from: a `Box` or a `Finite` set.
+        test: the contexts to test on; it must contain `train`. Those outside `train` are out of distribution.
+        settings: contexts inside `train`, (S, C), that evaluations during training report; by default three.
+        tested: the contexts of a finite `test` that are evaluated, (M, C); by default all.
+        choice_settings: contexts inside `train`, (K, C), that select the best checkpoint; by default 16.
+
+    Raises:
+        UserError: sizes differ, names repeat, or a region or setting lies outside of what must contain it.
+
+    Example:
+        >>> loads = Finite([[0.0], [5.0]]), Finite([[0.0], [5.0], [10.0]])
+        >>> ContextSpace(("load",), ("kg",), *loads)
+    """
 
     names: tuple[str, ...]
     units: tuple[str, ...]
@@ -134,7 +153,19 @@ class ContextSpace:
         cls, *, settings: ArrayLike | None = None, choice_settings: ArrayLike | None = None,
         **features: tuple[str, Any, Any],
     ) -> ContextSpace:  # fmt: skip
-        """Build a space from name=(unit, (train low, high), (test low, high)) for each feature."""
+        """Return a space of ranges.
+
+        Args:
+            settings: as in `ContextSpace`.
+            choice_settings: as in `ContextSpace`.
+            **features: for each feature name=(unit, (train low, train high), (test low, test high)).
+
+        Raises:
+            UserError: a feature has another form, or its test range does not contain its training range.
+
+        Example:
+            >>> sparc.ContextSpace.box(x=("m/s", (-0.5, 0.5), (-1, 1)), y=("m/s", (-0.5, 0.5), (-1, 1)))
+        """
         for name, feature in features.items():
             if len(feature) != 3 or len(feature[1]) != 2 or len(feature[2]) != 2:
                 raise UserError(f"context feature '{name}' must be (unit, (train low, high), (test low, high))")

@@ -151,14 +151,36 @@ def evaluate(
     contexts: np.ndarray,
     episodes: int = 1,
     seed: int | Sequence[int] = 0,
+    *,
     threads: int | None = None,
     progress: ProgressCall | None = None,
     on_step: StepCall | None = None,
     **env_options: Any,
 ) -> Evaluation:
-    """Run the policy without noise in every context, all of them side by side, on all cores unless told otherwise.
+    """Run a policy without noise in every context, all of them side by side.
 
-    `seed` is that of the first row, from which the others count up, or one for each row.
+    Args:
+        policy: what `sparc.load` returned.
+        env: an environment's id, or a vector environment with a row for each context and episode.
+        contexts: the contexts (M, C), inside the test region; `context_space.grid(21)`, for example.
+        episodes: how many episodes in each context.
+        seed: the seed of the first row, from which the others count up, or one for each row.
+        threads: how many threads the simulation may use; by default all cores.
+        progress: called with the episodes that are over and their number.
+        on_step: called with a `Step` after each step of the environments.
+        **env_options: options of the environment, on top of its test options.
+
+    Returns:
+        An `Evaluation` with one row per context and episode: `returns`, `lengths`, `terminated`, `ind`, `measures`;
+        `summary()` averages them in and out of distribution, `write_csv(path)` writes them.
+
+    Raises:
+        UserError: a context lies outside the test region, or there is no such environment or option.
+        RunFailure: the environment raised an error, or returned NaN or infinity.
+
+    Example:
+        >>> space = sparc.make_env("DriftingBoat-v0").get_wrapper_attr("context_space")
+        >>> sparc.evaluate(policy, "DriftingBoat-v0", space.grid(21)).summary()
     """
     rows = contexts_of(env).check(contexts).repeat(check_count("episodes", episodes), axis=0)
     if isinstance(env, str):

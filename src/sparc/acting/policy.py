@@ -25,8 +25,13 @@ def _choose(actor: Actor, inputs: Inputs, key: Array | None, noisy: bool) -> Arr
 class Policy:
     """Acts for one environment, or for N side by side, from observations alone.
 
-    `act(obs)` takes (O,) or (N, O) and remembers what it saw and did; `reset()` begins anew, `reset(mask)` only where
-    an episode ended. The Oracle also needs `act(obs, context)`.
+    It keeps its own history: call `reset()` when a new episode begins, or `reset(mask)` for the rows that ended.
+
+    Example:
+        >>> policy, env = sparc.load(run), sparc.make_env("DriftingBoat-v0")
+        >>> obs, _ = env.reset(seed=0)
+        >>> policy.reset()
+        >>> obs, reward, terminated, truncated, _ = env.step(policy.act(obs))
     """
 
     def __init__(self, actor: Actor, spec: Spec):
@@ -48,7 +53,14 @@ class Policy:
         return len(self.spec.context_centre)
 
     def reset(self, mask: np.ndarray | None = None) -> None:
-        """Forget the history of the masked rows; without a mask, of all, and be ready for another number of rows."""
+        """Forget the history, because new episodes begin.
+
+        Args:
+            mask: the rows whose episode ended, (N,) bool; without it, all, and the next `act` may have another N.
+
+        Raises:
+            UserError: the mask has another number of rows than the policy acts for.
+        """
         if mask is None:
             self.history = None
         elif self.history is not None:
@@ -58,7 +70,19 @@ class Policy:
             self.history.reset(mask)
 
     def act(self, obs: np.ndarray, context: np.ndarray | None = None, key: Array | None = None) -> np.ndarray:
-        """Choose actions in the environment's own range: the mode, or with a key a random draw; and remember them."""
+        """Return actions in the environment's own range, and remember them with the observations.
+
+        Args:
+            obs: one observation (O,) or N of them (N, O).
+            context: the true context, (C,) or (N, C), for policies that read it: the Oracle and experts.
+            key: a JAX random key, to sample the actions; without it they are the mode of the distribution.
+
+        Returns:
+            Actions, (A,) or (N, A).
+
+        Raises:
+            UserError: shapes do not fit, an observation is not finite, or N has changed without `reset()`.
+        """
         obs = np.asarray(obs, np.float32)
         single = obs.ndim == 1
         rows = obs[None] if single else obs

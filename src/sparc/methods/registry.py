@@ -107,6 +107,12 @@ def register_method(
         marker: of its points, as in Matplotlib.
         dash: of its lines, as in Matplotlib.
         prominence: 2 for a method that comparisons are about (SPARC; drawn thick), 1 for its first rival (RMA).
+
+    Raises:
+        UserError: another module has registered the name, or an argument cannot be.
+
+    Example:
+        >>> sparc.register_method("my-method", "my_package.mine:MyMethod", reads="history", title="Mine")
     """
     where = sys._getframe(1).f_globals.get("__file__") or sys._getframe(1).f_globals.get("__name__", "?")
     if name in _entries and _entries[name].registered_in != where:

@@ -15,7 +15,7 @@ import numpy as np
 
 from sparc.acting.evaluate import Evaluation, StepCall, evaluate
 from sparc.acting.policy import Policy
-from sparc.config import Config, make_config
+from sparc.config import Config
 from sparc.contexts import ContextSpace
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import RunFailure
@@ -34,22 +34,6 @@ DIAGNOSIS_SEED = 1  # parts what is measured from what is learned from
 VARIANT_SETTINGS = 25  # at most, that variants of the policy are evaluated in: laps take long
 LEARNING = ("entropy", "temperature", "critic_gradient_norm", "critic_clipped")  # metrics that an evaluation repeats
 Report = Callable[[dict[str, Any]], None]
-
-
-def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Path | None = None,
-          report: Report | None = None, **config: Any) -> Path:  # fmt: skip
-    """Train a method on an environment and give the run directory; the keywords are the fields of `Config`.
-
-    `report` is called with a dictionary of numbers after every chunk of updates, `print` for example.
-    """
-    find_method(method)  # it declares some of the config's fields
-    settings = make_config({"method": method, "env": env, **config}, preset or get_env(env).preset)
-    return proceed(Run.create(settings, Path(run_dir) if run_dir is not None else None), report)
-
-
-def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None) -> Path:
-    """Go on with a run from its newest sound checkpoint, to a higher number of updates if one is given."""
-    return proceed(Run.open(run_dir), report, updates)
 
 
 def proceed(run: Run, report: Report | None, updates: int | None = None) -> Path:

@@ -1,0 +1,62 @@
+"""`sparc.train` and `sparc.resume`: training from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sparc.config import make_config
+from sparc.envs.registry import get_env
+from sparc.methods import find_method
+from sparc.runs.run import Run
+from sparc.training.loop import Report, proceed
+
+
+def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Path | None = None,
+          report: Report | None = None, **config: Any) -> Path:  # fmt: skip
+    """Train a method on an environment.
+
+    Args:
+        method: a method's name, see `sparc methods`, or "module:name", which imports the module first.
+        env: an environment's id, see `sparc envs`, or "module:Id".
+        preset: the preset that the config starts from; by default the environment's own.
+        run_dir: a new directory; by default `runs/<env>/<method>/seed<k>-<utc>`.
+        report: called with a dictionary of numbers after every chunk of updates; `print`, for example.
+        **config: fields of `sparc.config.Config` and the method's own options, as in `sparc train --help`.
+
+    Returns:
+        The run directory, for `sparc.load`, `sparc.resume` and the commands.
+
+    Raises:
+        UserError: a name, a field or its value is wrong, or `run_dir` holds a run already.
+        RunFailure: the environment or learning broke down. A run that has a checkpoint by then can be resumed; of
+            another one nothing is left.
+
+    Example:
+        >>> run = sparc.train("sparc", "DriftingBoat-v0", preset="light", seed=1)
+    """
+    find_method(method)  # it declares some of the config's fields
+    settings = make_config({"method": method, "env": env, **config}, preset or get_env(env).preset)
+    return proceed(Run.create(settings, Path(run_dir) if run_dir is not None else None), report)
+
+
+def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None) -> Path:
+    """Continue a run from its newest sound checkpoint, bit for bit as if it had not been interrupted.
+
+    Args:
+        run_dir: the run directory.
+        updates: a higher number of updates to train until; by default the run's own.
+        report: as in `sparc.train`.
+
+    Returns:
+        The run directory.
+
+    Raises:
+        UserError: there is no such run, another process trains it, its environment has changed since, or it cannot be
+            extended because its learning rates fall to zero.
+        RunFailure: no checkpoint is sound, or the environment or learning broke down.
+
+    Example:
+        >>> sparc.resume("runs/DriftingBoat-v0/sparc/seed1", updates=20_000)
+    """
+    return proceed(Run.open(run_dir), report, updates)
