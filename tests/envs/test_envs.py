@@ -377,6 +377,21 @@ def test_an_error_in_apply_names_its_file_and_line() -> None:
         sparc.make_env("Thruster-v0").reset(options={"context": [1.5]})
 
 
+@pytest.mark.parametrize("id", ["DriftingBoat-v0", "heavy:HeavyPendulum-v0"])
+def test_contexts_change_within_an_episode_as_often_as_asked(id: str, pendulum: str) -> None:
+    """For training on a world that changes on the way: drawn contexts change, those that were set stay."""
+    venv = sparc.make_vector_env(id, 20, change_probability=0.25, max_episode_steps=1000)
+    venv.reset(seed=0)
+    action = np.zeros(venv.action_space.shape, np.float32)
+    contexts = np.stack([venv.contexts.copy(), *(venv.step(action)[4]["context"] for _ in range(200))])
+    changed = (contexts[1:] != contexts[:-1]).any(axis=2)
+    assert 0.22 < changed.mean() < 0.28  # 4,000 draws: four standard deviations
+    assert venv.context_space.is_train(contexts.reshape(-1, venv.context_space.size)).all()
+    venv.set_contexts(given := np.tile(venv.context_space.test.high, (20, 1)))
+    for _ in range(50):
+        np.testing.assert_array_equal(venv.step(action)[4]["context"], given)
+
+
 def test_a_change_probability_is_one() -> None:
     with pytest.raises(UserError, match="change_probability"):
         sparc.make_env("DriftingBoat-v0", change_probability=1.5)
