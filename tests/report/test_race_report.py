@@ -66,6 +66,15 @@ def test_it_is_said_plainly_that_the_papers_numbers_cannot_be_compared(tmp_path:
     assert "Not comparable" not in html and len(cells_of(html, f"{CARS}, {OOD}", "RMA")) == 4
 
 
+def test_a_method_that_reads_the_context_is_never_marked_as_best(tmp_path: Path) -> None:
+    results = make_races((CARS,), {"sparc": 0.95, "rma": 0.8, "all-seeing": 1.0})
+    results.manifest["methods"] = {"all-seeing": {"title": "All-Seeing", "reads": "context"}}
+    html = write(tmp_path, results)[1]
+    rows = [row.split("</tr>")[0] for row in html.split("<tr") if "<th scope='row'>All-Seeing" in row]
+    assert len(rows) >= 3 and "★" not in "".join(rows)
+    assert cells_of(html, f"{CARS}, {OOD}", "SPARC")[0].startswith("★")
+
+
 def test_all_that_are_equal_are_not_marked_and_equal_bests_all_are(tmp_path: Path) -> None:
     results = make_races((CARS,), cars=10)
     for key, seeds in results.envs[CARS].measures.items():
