@@ -26,7 +26,7 @@ def test_a_public_docstring_has_every_argument(documented: Callable[..., Any]) -
     arguments = re.search(r"\nArgs:\n(.+?)(\n\n|\Z)", text, re.DOTALL)
     assert arguments
     described = re.findall(r"^ {4}(\*{0,2}\w+): ", arguments[1], re.MULTILINE)
-    stars = {inspect.Parameter.VAR_KEYWORD: "**", inspect.Parameter.VAR_POSITIONAL: "*"}
+    stars: dict[Any, str] = {inspect.Parameter.VAR_KEYWORD: "**", inspect.Parameter.VAR_POSITIONAL: "*"}
     taken = [stars.get(value.kind, "") + name for name, value in inspect.signature(documented).parameters.items()]
     assert described == [name for name in taken if name != "self"]
     assert "\nRaises:\n    UserError: " in text

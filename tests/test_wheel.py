@@ -43,7 +43,7 @@ def bare(wheel: Path) -> Path:
     folder = wheel.parent / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "--python", python]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "--python", str(python)]
     subprocess.run([*pip, "install", "--no-deps", "--no-index", wheel], check=True)
     # a folder named in a .pth file comes last on the path, and the .pth file of an editable sparc in it is not read
     (packages,) = folder.glob("lib/python*/site-packages")

@@ -94,9 +94,9 @@ class Run:
         """Remove a directory that `create` made, with the folders above it that it made if nothing else is in them."""
         if self._made is None:
             return
-        for file in self.path.iterdir():
-            shutil.rmtree(file) if file.is_dir() else file.unlink()
-        with suppress(OSError):  # another run is in it
+        with suppress(OSError):  # another run is in a folder above it, or the disk fails: the first error counts
+            for file in self.path.iterdir():
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
             for folder in self._made:
                 folder.rmdir()
 
