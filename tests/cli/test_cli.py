@@ -199,6 +199,7 @@ def test_a_finished_run_whose_rates_fell_is_not_said_to_go_further(sparc_cli: Cl
     assert "already at 20 updates; it is finished, its learning rates have fallen" in out and "--updates" not in out
 
 
+@pytest.mark.slow
 def test_an_untrained_checkpoint_is_tested_with_a_warning(
     tmp_path: Path, tiny: dict[str, Any], finished: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -21,7 +21,9 @@ N = 3
 COMMON = [0.0, 0.5, 1.0]  # shares and flags, that say nothing when they are seen
 LIMIT = 60  # steps per episode here, so that resets are part of every test
 
-every_env = pytest.mark.parametrize("id", ENVIRONMENTS)
+every_env = pytest.mark.parametrize(
+    "id", [pytest.param(id, marks=pytest.mark.torcs) if id in RACES else id for id in ENVIRONMENTS]
+)
 
 
 @pytest.fixture(autouse=True)
