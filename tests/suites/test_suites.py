@@ -283,7 +283,7 @@ def test_a_file_that_is_no_suite_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_an_unknown_suite_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"Did you mean.*mujoco"):
+    with pytest.raises(UserError, match=r"unknown suite .*did you mean 'mujoco'"):
         find_suite("mujocco")
     with pytest.raises(UserError, match="Cannot read"):
         find_suite("nowhere.yaml")
