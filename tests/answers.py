@@ -4,12 +4,12 @@ import subprocess
 
 
 def complaint(done: subprocess.CompletedProcess[str], code: int) -> str:
-    """Check the form of an error and give its line."""
+    """Check the form of an error and return its line; before it, a training may have said that it begins."""
     assert done.returncode == code, done.stderr
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("sparc: ") and "Traceback" not in lines[0]
-    return lines[0].removeprefix("sparc: ")
+    *before, last = done.stderr.splitlines()
+    assert all(": loading JAX" in line for line in before), done.stderr
+    assert last.startswith("sparc: ") and "Traceback" not in last
+    return last.removeprefix("sparc: ")
 
 
 def succeed(done: subprocess.CompletedProcess[str]) -> str:

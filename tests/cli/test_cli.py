@@ -67,6 +67,10 @@ def test_a_run_from_beginning_to_end(sparc_cli: Cli, tiny_yaml: Path, tmp_path: 
     assert (about["method"], about["env"], about["updates"], about["grid"]) == ("sparc", BOAT, int(best[1]), 21)
     assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
+    (events,) = (run / "tensorboard").iterdir()
+    curves = set(re.findall(rb"evaluation/return_[\w.-]*", events.read_bytes()))
+    assert {b"evaluation/return_x_0_y_0"} < curves and b"evaluation/return_0" not in curves  # named by their contexts
+
     before = (run / "metrics.jsonl").read_text()
     assert "already at 20 updates" in succeed(sparc_cli("resume", run))  # finished: nothing left to do
     assert (run / "metrics.jsonl").read_text() == before
@@ -121,6 +125,42 @@ def test_evaluate_a_chosen_checkpoint(sparc_cli: Cli, copy: Path, which: str, nu
     (rows,) = (copy / "evaluations").glob("*.csv")
     assert number is None or rows.name == f"{number}-grid3x2.csv"
     assert len(rows.read_text().splitlines()) == 1 + 9 * 2
+
+
+def test_evaluations_keep_their_own_files(sparc_cli: Cli, copy: Path) -> None:
+    for words in ((), ("--grid", 4), ("--episodes", 2)):
+        succeed(sparc_cli("evaluate", "run", *(words or ("--grid", 3)), "--checkpoint", 10))
+    pictures = {file.name: file.read_bytes() for file in (copy / "evaluations").glob("*.png")}
+    assert pictures.keys() == {"10-grid3.png", "10-grid4.png", "10-grid21x2.png"}
+    assert len(set(pictures.values())) == 3
+
+
+def test_a_run_that_is_only_read_is_evaluated_elsewhere(sparc_cli: Cli, copy: Path, tmp_path: Path) -> None:
+    def state() -> list[tuple[Path, int]]:
+        return sorted((path, path.stat().st_mtime_ns) for path in [copy, *copy.rglob("*")])
+
+    before = state()
+    out = succeed(sparc_cli("evaluate", "run", "--grid", 3, "--checkpoint", 10, "--adaptation", "--out", "new/results"))
+    assert state() == before  # not even a lock
+    assert "picture: new/results/10-grid3.png" in out
+    names = {file.name for file in (tmp_path / "new" / "results").iterdir()}
+    assert names == {*(f"10-grid3.{kind}" for kind in ("csv", "json", "png")), "10-trace.csv", "10-adaptation.json"}
+
+
+PARTS = {
+    "count": (("--count", 3), ("--count chooses among car models, and DriftingBoat-v0 is tested on a grid",)),
+    "cars": (("--cars", "kei-07"), ("DriftingBoat-v0 has no cars by name",)),
+    "both": (("--cars", "kei-07", "--count", 3), ("--count not allowed with argument --cars",)),
+}
+
+
+@pytest.mark.parametrize(("words", "parts"), PARTS.values(), ids=PARTS)
+def test_a_part_of_the_contexts_is_for_car_models(
+    finished: Path, capsys: pytest.CaptureFixture[str], words: tuple[Any, ...], parts: tuple[str, ...]
+) -> None:
+    assert cli.main(["evaluate", str(finished), *map(str, words)]) == 2
+    line = capsys.readouterr().err
+    assert [part for part in parts if part not in line] == [], line
 
 
 def test_options_of_the_environment_add_up() -> None:

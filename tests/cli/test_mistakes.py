@@ -24,7 +24,7 @@ BOAT = "DriftingBoat-v0"
 MISTAKES: dict[str, tuple[tuple[Any, ...], tuple[str, ...]]] = {
     "command": (("tran",), ("'tran'", "did you mean 'train'?", "`sparc --help`")),
     "option before a command": (("--bug",), ("'--bug'", "`sparc --help`")),
-    "no arguments": (("train",), ("method, env", "`sparc train --help`")),
+    "no arguments": (("train",), ("METHOD, ENV", "`sparc train --help`")),
     "method": (("train", "spark", BOAT), ("'spark'", "did you mean 'sparc'?")),
     "environment": (("train", "sparc", "WindHalfCheeta-v5"), ("did you mean 'WindHalfCheetah-v5'?",)),
     "module": (("train", "sparc", "nowhere:My-v0"), ("nowhere.py",)),
@@ -39,7 +39,7 @@ MISTAKES: dict[str, tuple[tuple[Any, ...], tuple[str, ...]]] = {
     "no whole number": (("train", "sparc", BOAT, "--width", 1.5), ("width", "1.5")),
     "no choice": (("train", "sparc", BOAT, "--rollout-policy", "export"), ("did you mean 'expert'?",)),
     "no multiple": (("train", "sparc", BOAT, "--updates", 130), ("multiple of chunk (50): take 100 or 150",)),
-    "preset": (("train", "sparc", BOAT, "--preset", "ligt"), ("mujoco", "did you mean 'light'?")),
+    "preset": (("train", "sparc", BOAT, "--preset", "ligt"), ("unknown preset 'ligt': did you mean 'light'?",)),
     "no such file": (("train", "sparc", BOAT, "--config", "no.yaml"), ("Cannot read", "no.yaml")),
     "unknown environment option": (
         ("train", "sparc", BOAT, "--env-options", "change_probabilty=0.1"),

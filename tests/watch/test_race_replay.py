@@ -1,5 +1,7 @@
 """Runs of races, from training to a page and a video of cars by name; how they are tested, and in which files."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from synthetic import Pilot
 from test_play import read_mp4
 
 import sparc
+from sparc.acting.evaluate import Evaluation
 from sparc.cli import main
 from sparc.config import make_config
 from sparc.envs.racing import context_of
@@ -93,6 +96,25 @@ def test_laps_of_the_ai_that_are_not_clean_are_said_beside_results(
     monkeypatch.setattr("sparc.envs.racing.find_references", lambda track, cars: [clean] * 4)
     assert get_env(POWER_MASS).remark(np.ones((4, 2)), {"setting": "lap"}) == []
     assert get_env("DriftingBoat-v0").remark(np.ones((4, 2)), {}) == []
+
+
+def test_some_cars_are_tested_without_being_taken_for_all(
+    begun: Run, torcs: Installation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = {"cars": ["--cars", KART, FORMULA], "count": ["--count", "2"]}
+    stems = {}
+    for name, words in calls.items():
+        assert main(["evaluate", str(begun.path), *words]) == 0
+        out = capsys.readouterr().out
+        assert "2 of 515 test contexts" in out
+        stems[name] = Path(re.findall(r"^rows: (.*)\.csv$", out, re.MULTILINE)[0])
+    assert stems["count"].name == "0-part2" and re.fullmatch(r"0-part2-[0-9a-f]{8}", stems["cars"].name)
+    about = json.loads(stems["cars"].with_suffix(".json").read_text())
+    assert [label.split()[0] for label in about["part"]] == [KART, FORMULA] and "grid" not in about
+    assert len(Evaluation.read_csv(stems["cars"].with_suffix(".csv")).returns) == 2
+    assert stem_of(begun, 0, 21, 1) not in stems.values()  # what suites read
+    assert main(["evaluate", str(begun.path), "--count", "2", "--adaptation"]) == 2
+    assert "leave out --cars and --count" in capsys.readouterr().err
 
 
 # Cars by name
