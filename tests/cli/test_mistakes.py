@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -243,3 +244,13 @@ def test_whatever_happens_is_one_line(
     monkeypatch.setattr(cli, "dispatch", fail)
     assert cli.main(["envs"]) == code
     assert capsys.readouterr().err == line + "\n"
+
+
+def test_xla_is_quiet_unless_debugging(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, value = cli.QUIET_XLA
+    monkeypatch.delenv(name, raising=False)
+    for words, expected in ((["envs", "--debug"], None), (["envs"], value)):
+        assert cli.main(words) == 0
+        assert os.environ.get(name) == expected
+    monkeypatch.setenv(name, "0")  # the user's own choice
+    assert cli.main(["envs"]) == 0 and os.environ[name] == "0"

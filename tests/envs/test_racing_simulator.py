@@ -422,7 +422,7 @@ def anew() -> Iterator[None]:
 @pytest.mark.usefixtures("anew")
 def test_what_is_missing_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(installation, "package_version", lambda: None)
-    with pytest.raises(UserError, match="not installed: run `make torcs`"):
+    with pytest.raises(UserError, match="not installed: run `sparc racing install`"):
         installation.find_torcs()
     monkeypatch.setattr(installation, "package_version", lambda: "1.3.8-1")
     monkeypatch.setattr(installation, "DATA", tmp_path)
@@ -443,7 +443,7 @@ def test_a_worker_for_another_source_is_not_used(
         file.write("// another\n")
     assert installation.find_torcs() == torcs  # whoever has begun goes on
     installation.find_torcs.cache_clear()
-    with pytest.raises(SparcError, match="not built: run `make torcs`"):
+    with pytest.raises(SparcError, match="not built: run `sparc racing install`"):
         installation.find_torcs()
 
 

@@ -22,6 +22,8 @@ EXAMPLES = """\
 sparc demo
 sparc train sparc WindHalfCheetah-v5
 sparc evaluate RUN"""
+# XLA's alarm about a compilation of more than two minutes is logged as an error. Errors themselves are raised.
+QUIET_XLA = ("TF_CPP_MIN_LOG_LEVEL", "3")
 COMMANDS = (demo, train, evaluate, watch, suite, racing, lists, bench)  # in this order in `sparc --help`
 
 
@@ -29,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    if not debug:
+        os.environ.setdefault(*QUIET_XLA)
     try:
         return dispatch(arguments)
     except BrokenPipeError:

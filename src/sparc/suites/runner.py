@@ -163,6 +163,8 @@ class Runner:
 
     def end(self) -> None:
         """Let running members save what they have, and wait for them."""
+        if self.processes:
+            self.console.print(f"stopping {len(self.processes)} runs: they save first", highlight=False)
         try:
             for process in self.processes.values():
                 process.terminate()
