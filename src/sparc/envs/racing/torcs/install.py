@@ -47,6 +47,11 @@ Bar = Callable[[str, str], AbstractContextManager[ProgressCall]]  # makes a prog
 # Setting it up
 
 
+def no_bar(title: str, unit: str) -> AbstractContextManager[ProgressCall]:
+    """Show no progress bar: the lines that are printed say what goes on."""
+    return nullcontext(lambda done, total: None)
+
+
 def install_packages() -> None:
     """Install what is missing with apt, where that is possible."""
     missing = [name for name in PACKAGES if not _installed(name)]
@@ -137,7 +142,7 @@ def _lines(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.is_file() else []
 
 
-def build(version: str, libraries: Path, worker: Path, bar: Bar) -> None:
+def build(version: str, libraries: Path, worker: Path, bar: Bar = no_bar) -> None:
     """Build the worker, complete or not at all."""
     headers = cache_folder() / f"headers-{version}"
     if not headers.is_dir():
@@ -248,11 +253,6 @@ def check(torcs: Installation) -> str:
     if len(ours) != laps - 1 or any(abs(a - b) >= 0.0005 for a, b in zip(theirs, ours, strict=True)):
         raise SparcError(f"{driver} laps {road[1]} in {ours} s here and in {theirs} s in the game")
     return f"{driver} laps {road[1]} in {', '.join(f'{lap:.3f}' for lap in ours)} s, here and in the game"
-
-
-def no_bar(title: str, unit: str) -> AbstractContextManager[ProgressCall]:
-    """Show no progress bar: the lines that are printed say what goes on."""
-    return nullcontext(lambda done, total: None)
 
 
 def install(bar: Bar = no_bar) -> str:
