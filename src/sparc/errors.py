@@ -24,13 +24,18 @@ class RunFailure(SparcError):
     exit_code = 1
 
 
-def unknown(kind: str, name: object, options: Iterable[str], see: str = "", of: str = "") -> UserError:
-    """Return the error for a name that is none of the options; it suggests the nearest one, or else lists a few."""
+def unknown(
+    kind: str, name: object, options: Iterable[str], see: str = "", of: str = "", complete: bool = True
+) -> UserError:
+    """Return the error for a name that is none of the options.
+
+    It suggests the nearest option, or else lists them where they are few and complete.
+    """
     text, known = str(name), list(options)
     lowered = {option.lower(): option for option in known}
     if close := difflib.get_close_matches(text.lower(), list(lowered), n=1):
         hint = f": did you mean '{lowered[close[0]]}'?"
-    elif 0 < len(known) <= LISTED:
+    elif complete and 0 < len(known) <= LISTED:
         hint = f": choose one of {', '.join(known)}."
     else:
         hint = "."

@@ -433,7 +433,7 @@ def test_unknown_names_are_named() -> None:
 
 def test_unknown_options_reach_the_user_from_an_adapted_environment(pendulum: str) -> None:
     for make in (sparc.make_env, lambda id, **options: sparc.make_vector_env(id, 2, **options)):
-        with pytest.raises(UserError, match="no option 'gravity'"):
+        with pytest.raises(UserError, match=r"unknown option 'gravity' of .*-v0\.$"):
             make(pendulum, gravity=1.0)
     assert sparc.make_env(pendulum, g=1.0).unwrapped.g == 1.0  # type: ignore[attr-defined]
 

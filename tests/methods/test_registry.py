@@ -60,7 +60,7 @@ def test_own_options_are_config_fields() -> None:
     assert make_config(config.to_dict()) == config
     for wrong, message in (
         ({"depth": 0}, "depth must be at least 1, not 0"),
-        ({"kind": "c"}, "kind must be one of a, b, not 'c'"),
+        ({"kind": "c"}, "unknown kind 'c': choose one of a, b."),
         ({"deph": 1}, "unknown config field 'deph': did you mean 'depth'?"),
         ({"rollout_policy": "expert"}, "rollout_policy is an option of sparc, not of mine: leave it out"),
     ):
@@ -142,7 +142,9 @@ def test_plug_ins_are_loaded_and_a_broken_one_is_named(monkeypatch: pytest.Monke
 def test_an_unknown_module_or_method_names_the_remedy() -> None:
     with pytest.raises(UserError, match=r"is no_such_module\.py in this directory or installed\?"):
         find_method("no_such_module:mine")
-    with pytest.raises(UserError, match=r"unknown method 'mine'\. There are sparc, rma.*your own, module:name"):
+    with pytest.raises(
+        UserError, match=r"unknown method 'mine': choose one of sparc, rma.*your own, write module:name"
+    ):
         find_method("mine")
 
 

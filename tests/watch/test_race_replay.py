@@ -106,7 +106,7 @@ def test_some_cars_are_tested_without_being_taken_for_all(
     for name, words in calls.items():
         assert main(["evaluate", str(begun.path), *words]) == 0
         out = capsys.readouterr().out
-        assert "2 of 515 test contexts" in out
+        assert "a part of the test: 2 of 515 contexts\n" in out
         stems[name] = Path(re.findall(r"^rows: (.*)\.csv$", out, re.MULTILINE)[0])
     assert stems["count"].name == "0-part2" and re.fullmatch(r"0-part2-[0-9a-f]{8}", stems["cars"].name)
     about = json.loads(stems["cars"].with_suffix(".json").read_text())

@@ -89,11 +89,12 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
     if note:
         print(f"note: no trace of a switch: {note}", file=sys.stderr)
     where = f", {other} physics" if (other := other_physics(run, parsed.physics)) else ""
-    some = f", {len(part.contexts)} of {len(entry.context_space.grid(grid))} test contexts" if part else ""
     picture = stem.with_suffix(".png")
     title = f"{run.config.method}, {run.config.env}{where}, {number:,} updates"
     heatmap({title: evaluation}, entry.context_space, picture)
-    summary_table({run.config.method: evaluation}, f"{run.config.env}{where}, checkpoint {number}{some}")
+    summary_table({run.config.method: evaluation}, f"{run.config.env}{where}, checkpoint {number}")
+    if part:
+        print(f"a part of the test: {len(part.contexts)} of {len(entry.context_space.grid(grid))} contexts")
     for remark in entry.remark(evaluation.cells()[0], options):
         print(remark)
     print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {picture}")

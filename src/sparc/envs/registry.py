@@ -213,4 +213,4 @@ def _call(entry: EnvEntry, creator: Any, options: dict[str, Any], build: Callabl
         if refused is None or refused[1] not in options:
             raise
         known = [name for name in _parameters(creator) if name not in ("num_envs", "threads")]
-        raise unknown("option", refused[1], known, of=entry.id) from None
+        raise unknown("option", refused[1], known, of=entry.id, complete=False) from None

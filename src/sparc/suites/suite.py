@@ -225,7 +225,7 @@ def check_physics(suite: Suite) -> None:
     others = PHYSICS[1:]  # the first is that of training
     for name in suite.physics:
         if name not in others:
-            raise unknown("physics", name, others)
+            raise UserError(f"physics can name {', '.join(others)}, not {name!r}.")
     for env in suite.envs:
         if get_env(env).id not in RACES:
             raise UserError(f"physics goes with races, and {env} is none.")
