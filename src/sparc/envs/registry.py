@@ -25,7 +25,7 @@ from sparc.envs.contextual import (
     check_spaces,
 )
 from sparc.envs.sync import SyncContextualVectorEnv
-from sparc.errors import UserError, nearest
+from sparc.errors import UserError, unknown
 from sparc.plugins import import_named, load_plugins
 
 ENTRY_POINT_GROUP = "sparc.envs"  # each names a module that registers environments, or a function that does
@@ -53,6 +53,8 @@ class EnvEntry:
     preset: str = "mujoco"
     choose_by: ChooseBy | None = None
     revision: int = 1
+    preparing: str = "preparing the tests"
+    prepared: str = "contexts"
 
     @cached_property
     def context_space(self) -> ContextSpace:
@@ -105,6 +107,8 @@ def register_env(
     preset: str = "mujoco",
     choose_by: ChooseBy | None = None,
     revision: int = 1,
+    preparing: str = "preparing the tests",
+    prepared: str = "contexts",
 ) -> None:
     """Register an environment with a context, here and with Gymnasium.
 
@@ -125,6 +129,8 @@ def register_env(
             during training; the Pareto front of these numbers is kept. By default they are the returns.
         prepare: called as `prepare(contexts, options, progress)` before an evaluation, for what takes long and is
             needed once for a set of contexts.
+        preparing: the title of the bar that `sparc evaluate` shows meanwhile.
+        prepared: what that bar counts, "contexts" or "laps".
         remarks: returns what `sparc evaluate` adds to its results, from `(contexts, options)`.
         preset: the preset that training starts from by default.
         choose_by: returns the number that selects the best checkpoint, more is better, from the `measures()` in the
@@ -169,8 +175,9 @@ def register_env(
     )
     own = dict(test_options or {})
     _entries[id] = EnvEntry(
-        id, context_space, summary, max_episode_steps, own, score, prepare, remarks, preset, choose_by, revision
-    )
+        id, context_space, summary, max_episode_steps, own, score, prepare, remarks, preset, choose_by, revision,
+        preparing, prepared,
+    )  # fmt: skip
 
 
 def make_env(id: str, **options: Any) -> gym.Env[Any, Any]:
@@ -234,8 +241,7 @@ def get_env(id: str) -> EnvEntry:
         import_module(RACING)
     entries = _entries if name in _entries else all_envs()
     if name not in entries:
-        known = nearest(name, entries) or f" There are {', '.join(sorted(entries))}."
-        raise UserError(f"unknown environment '{name}'.{known}")
+        raise unknown("environment", name, sorted(entries), "`sparc envs`; for one of your own, write module:id")
     return entries[name]
 
 
@@ -290,8 +296,8 @@ def _call(entry: EnvEntry, creator: Any, options: dict[str, Any], build: Callabl
     try:
         return build()
     except TypeError as error:
-        unknown = re.search(r"(?:unexpected keyword|multiple values for) argument '(\w+)'", str(error))
-        if unknown is None or unknown[1] not in options:
+        refused = re.search(r"(?:unexpected keyword|multiple values for) argument '(\w+)'", str(error))
+        if refused is None or refused[1] not in options:
             raise
-        hint = nearest(unknown[1], _parameters(creator))
-        raise UserError(f"environment '{entry.id}' has no option '{unknown[1]}'.{hint}") from None
+        known = [name for name in _parameters(creator) if name not in ("num_envs", "threads")]
+        raise unknown("option", refused[1], known, of=entry.id, complete=False) from None

@@ -36,8 +36,11 @@ LEARNING = ("entropy", "temperature", "critic_gradient_norm", "critic_clipped") 
 Report = Callable[[dict[str, Any]], None]
 
 
-def proceed(run: Run, report: Report | None, updates: int | None = None) -> Path:
-    """Train a new or an interrupted run until its number of updates, or until it is told to stop."""
+def run_training(run: Run, report: Report | None, updates: int | None = None) -> Path:
+    """Train a new or an interrupted run until its number of updates.
+
+    After Ctrl-C or SIGTERM, finish the chunk, save, then raise KeyboardInterrupt or SystemExit(143).
+    """
     run.lock()
     try:
         run.reload()
@@ -49,6 +52,7 @@ def proceed(run: Run, report: Report | None, updates: int | None = None) -> Path
         run.close()
         if not checkpoint.numbers(run.checkpoints):  # it failed before there was anything to resume from
             run.discard()
+    stop.raise_signal()
     return run.path
 
 
@@ -224,7 +228,16 @@ class Trainer:
         self.evaluation = {"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
                            "mean_return": float(rows.returns[chosen].mean()), **record, **rows.counters,
                            **self.cost()}  # fmt: skip
-        self.run.log(self.evaluation)
+        self.run.log(self.evaluation, self.titles(rows))
+
+    def titles(self, rows: Evaluation) -> dict[str, str]:
+        """Return what TensorBoard calls the returns in the predetermined settings: their labels or their contexts."""
+        space: ContextSpace = self.venv.context_space
+        named = rows.labels or [
+            " ".join(f"{name} {value:g}" for name, value in zip(space.names, context, strict=True))
+            for context in space.settings
+        ]
+        return {f"return_{i}": f"return {named[i]}".replace(" ", "_") for i in range(len(space.settings))}
 
     def run_settings(self, policy: Policy, rows: np.ndarray, on_step: StepCall | None = None) -> Evaluation:
         """Evaluate a policy in some of the settings; each has the same start, whichever others there are."""

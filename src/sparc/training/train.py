@@ -9,7 +9,7 @@ from sparc.config import make_config
 from sparc.envs.registry import get_env
 from sparc.methods import find_method
 from sparc.runs.run import Run
-from sparc.training.loop import Report, proceed
+from sparc.training.loop import Report, run_training
 
 
 def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Path | None = None,
@@ -31,13 +31,14 @@ def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Pa
         UserError: a name, a field or its value is wrong, or `run_dir` holds a run already.
         RunFailure: the environment or learning broke down. A run that has a checkpoint by then can be resumed; of
             another one nothing is left.
+        KeyboardInterrupt, SystemExit: after Ctrl-C or SIGTERM (exit code 143), once the run is saved.
 
     Example:
         >>> run = sparc.train("sparc", "DriftingBoat-v0", preset="light", seed=1)
     """
     find_method(method)  # it declares some of the config's fields
     settings = make_config({"method": method, "env": env, **config}, preset or get_env(env).preset)
-    return proceed(Run.create(settings, Path(run_dir) if run_dir is not None else None), report)
+    return run_training(Run.create(settings, Path(run_dir) if run_dir is not None else None), report)
 
 
 def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None) -> Path:
@@ -55,8 +56,9 @@ def resume(run_dir: str | Path, updates: int | None = None, report: Report | Non
         UserError: there is no such run, another process trains it, its environment has changed since, or it cannot be
             extended because its learning rates fall to zero.
         RunFailure: no checkpoint is sound, or the environment or learning broke down.
+        KeyboardInterrupt, SystemExit: after a signal, as `sparc.train` does.
 
     Example:
         >>> sparc.resume("runs/DriftingBoat-v0/sparc/seed1", updates=20_000)
     """
-    return proceed(Run.open(run_dir), report, updates)
+    return run_training(Run.open(run_dir), report, updates)
