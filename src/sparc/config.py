@@ -128,7 +128,7 @@ class Config:
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config) if field.name != "options"}
-_HINTS = get_type_hints(Config)
+_HINTS = {name: hint for name, hint in get_type_hints(Config).items() if name in FIELDS}
 
 
 def type_of(field: dataclasses.Field[Any]) -> type:
