@@ -102,7 +102,7 @@ def test_a_suite_that_shares_runs_takes_their_updates_and_never_trains_them_on(
         enrol("race-physics-update", tmp_path / "race-physics-update", updates=50_000)
     alone = enrol("race-physics-update", tmp_path / "elsewhere" / "race-physics-update", updates=10_000)
     assert alone.updates == 10_000  # nothing was trained yet
-    with pytest.raises(UserError, match=r"no suite 'race-carz'.*race-cars"):
+    with pytest.raises(UserError, match=r"unknown suite 'race-carz': did you mean 'race-cars'"):
         enrol(str(write(tmp_path, runs="race-carz")), tmp_path / "own")
 
 
@@ -165,7 +165,7 @@ def test_what_a_user_adds_to_the_own_file_is_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="run with --updates 400, not 300"):
         enrol(str(write(tmp_path, config=stays, methods=["sparc"])), folder)
     assert enrol("own", folder) == planned("own", folder)  # by the name of its folder, as status and report
-    with pytest.raises(UserError, match="no suite 'nowhere'"):
+    with pytest.raises(UserError, match="unknown suite 'nowhere'"):
         planned("nowhere", tmp_path)
 
 

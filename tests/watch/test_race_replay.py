@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from test_play import read_mp4
 
 import sparc
 from sparc.acting.evaluate import Evaluation
-from sparc.cli import main
+from sparc.cli import display, main
 from sparc.config import make_config
 from sparc.envs.racing import context_of
 from sparc.envs.racing.cars.car import find_car
@@ -99,8 +100,10 @@ def test_laps_of_the_ai_that_are_not_clean_are_said_beside_results(
 
 
 def test_some_cars_are_tested_without_being_taken_for_all(
-    begun: Run, torcs: Installation, capsys: pytest.CaptureFixture[str]
+    begun: Run, torcs: Installation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    bars: list[tuple[str, ...]] = []
+    monkeypatch.setattr(display, "step_bar", lambda *words: bars.append(words) or nullcontext(lambda done, total: None))
     calls = {"cars": ["--cars", KART, FORMULA], "count": ["--count", "2"]}
     stems = {}
     for name, words in calls.items():
@@ -108,6 +111,7 @@ def test_some_cars_are_tested_without_being_taken_for_all(
         out = capsys.readouterr().out
         assert "a part of the test: 2 of 515 contexts\n" in out
         stems[name] = Path(re.findall(r"^rows: (.*)\.csv$", out, re.MULTILINE)[0])
+    assert bars[:2] == [("the built-in AI drives on g-track-1", "reference laps"), (f"only-obs on {CARS}", "episodes")]
     assert stems["count"].name == "0-part2" and re.fullmatch(r"0-part2-[0-9a-f]{8}", stems["cars"].name)
     about = json.loads(stems["cars"].with_suffix(".json").read_text())
     assert [label.split()[0] for label in about["part"]] == [KART, FORMULA] and "grid" not in about

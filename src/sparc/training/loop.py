@@ -26,7 +26,7 @@ from sparc.runs import checkpoint, select
 from sparc.runs.load import check_env, make_spec, policy_arrays, restored
 from sparc.runs.run import Run
 from sparc.training.collect import Collector
-from sparc.training.diagnostics import Recorder, adapter_errors, q_bias
+from sparc.training.diagnostics import Recorder, adapter_errors, q_bias, setting_titles
 from sparc.training.replay import Replay
 
 EVALUATION_SEED = 1_000_000  # the training evaluations begin from the same states each time
@@ -228,16 +228,7 @@ class Trainer:
         self.evaluation = {"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
                            "mean_return": float(rows.returns[chosen].mean()), **record, **rows.counters,
                            **self.cost()}  # fmt: skip
-        self.run.log(self.evaluation, self.titles(rows))
-
-    def titles(self, rows: Evaluation) -> dict[str, str]:
-        """Return what TensorBoard calls the returns in the predetermined settings: their labels or their contexts."""
-        space: ContextSpace = self.venv.context_space
-        named = rows.labels or [
-            " ".join(f"{name} {value:g}" for name, value in zip(space.names, context, strict=True))
-            for context in space.settings
-        ]
-        return {f"return_{i}": f"return {named[i]}".replace(" ", "_") for i in range(len(space.settings))}
+        self.run.log(self.evaluation, setting_titles(space, rows.labels))
 
     def run_settings(self, policy: Policy, rows: np.ndarray, on_step: StepCall | None = None) -> Evaluation:
         """Evaluate a policy in some of the settings; each has the same start, whichever others there are."""
