@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from sparc.contexts import ContextSpace
 from sparc.envs import racing
 from sparc.envs.boat import env as boat
+from sparc.envs.measures import Measure
 from sparc.envs.registry import make_env, make_vector_env, register_env
 from sparc.envs.wind import env as wind
 from sparc.errors import RunFailure, SparcError, UserError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ContextSpace",
+    "Measure",
     "RunFailure",
     "SparcError",
     "UserError",

@@ -126,7 +126,10 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     )
     evaluate.add_argument("--episodes", default="1", help="episodes per context (default 1)")
     evaluate.add_argument("--checkpoint", default="best", help="best, last or a number of updates (default best)")
-    evaluate.add_argument("--physics", help="racing: standard or updated (default that of training)")
+    evaluate.add_argument(
+        "--variant", "--physics", metavar="NAME",
+        help="a test variant of the environment; racing: standard or updated physics (default as trained)",
+    )  # fmt: skip
     evaluate.add_argument(
         "--adaptation", action="store_true", help="also switch the context in mid-episode and map ψ(c) and φ(h)"
     )

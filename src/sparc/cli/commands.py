@@ -46,8 +46,9 @@ def resume(parsed: argparse.Namespace) -> int:
 def work(run: Any, updates: int | None) -> int:
     """Train with a live progress bar and say what to do next."""
     from sparc.cli.display import TrainingBar
+    from sparc.envs.measures import RETURN
+    from sparc.envs.registry import get_env
     from sparc.runs import checkpoint, select
-    from sparc.text import outcome
 
     print(f"run: {run.path}")
     if updates is None and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
@@ -69,7 +70,9 @@ def work(run: Any, updates: int | None) -> int:
     best = run.choose("best")
     how = ""
     if (found := run.evaluation(best)) is not None:
-        how = f", {'' if 'clean' in found else 'mean return '}{outcome(found)} over the IND settings that select it"
+        criteria = get_env(run.config.env).criteria
+        what = "mean return " * (criteria.judged(found) == (RETURN,)) + criteria.outcome(found)
+        how = f", {what} over the IND settings that select it"
     front = len(select.pareto_front(scores))
     print(f"done: best checkpoint {best}{how} ({front} on the Pareto front)\nnext: sparc evaluate {run.path}")
     return 0
@@ -92,13 +95,13 @@ def evaluate(parsed: argparse.Namespace) -> int:
     from sparc.machine import while_wanted
     from sparc.report.figures.maps import heatmap
     from sparc.runs.adaptations import adapt_run
-    from sparc.runs.tests import evaluate_run, other_physics, picture_of, tested_with
+    from sparc.runs.tests import evaluate_run, picture_of, tested_with, variant_of
 
     keep_compiled_programs()
     run.lock(run.evaluating)
     try:
         with step_bar(f"{run.config.method} on {run.config.env}", "episodes") as progress:
-            which = parsed.checkpoint, while_wanted(progress), parsed.physics
+            which = parsed.checkpoint, while_wanted(progress), parsed.variant
             evaluation, stem = evaluate_run(run, grid, episodes, *which)
         number, note = int(stem.name.split("-")[0]), ""
         if parsed.adaptation:
@@ -108,13 +111,15 @@ def evaluate(parsed: argparse.Namespace) -> int:
         run.close()
     if note:
         print(f"note: no trace of a switch: {note}", file=sys.stderr)
-    where = f", {other} physics" if (other := other_physics(run, parsed.physics)) else ""
+    entry, picture = get_env(run.config.env), picture_of(run, parsed.variant)
+    where = f", {variant}" if (variant := variant_of(run, parsed.variant)) else ""
     title = f"{run.config.method}, {run.config.env}{where}, {number:,} updates"
-    heatmap({title: evaluation}, get_env(run.config.env).context_space, picture_of(run, parsed.physics))
-    summary_table({run.config.method: evaluation}, f"{run.config.env}{where}, checkpoint {number}")
-    for remark in get_env(run.config.env).remark(evaluation.cells()[0], tested_with(run, parsed.physics)):
+    heatmap({title: evaluation}, entry.context_space, picture, entry.criteria)
+    heading = f"{run.config.env}{where}, checkpoint {number}"
+    summary_table({run.config.method: evaluation}, heading, criteria=entry.criteria)
+    for remark in entry.remark(evaluation.cells()[0], tested_with(run, parsed.variant)):
         print(remark)
-    print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {picture_of(run, parsed.physics)}")
+    print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {picture}")
     return 0
 
 

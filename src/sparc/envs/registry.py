@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
 from sparc.contexts import ContextSpace
 from sparc.envs.contextual import Apply, Array, ContextualEnv, ContextualVectorEnv, ProgressCall, check_count
+from sparc.envs.measures import RETURN, Criteria, Measure, make_criteria
 from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.errors import UserError, nearest
 from sparc.plugins import import_named, load_plugins
@@ -22,7 +22,6 @@ from sparc.plugins import import_named, load_plugins
 ENTRY_POINT_GROUP = "sparc.envs"  # each names a module that registers environments, or a function that does
 
 Creator = Callable[..., Any]
-Score = Callable[[Mapping[str, Array]], list[float]]
 ChooseBy = Callable[[Mapping[str, Array]], float]
 Prepare = Callable[[Array, Mapping[str, Any], ProgressCall | None], None]
 Remarks = Callable[[Array, Mapping[str, Any]], list[str]]
@@ -37,12 +36,13 @@ class EnvEntry:
     summary: str
     max_episode_steps: int
     test_options: Mapping[str, Any] = field(default_factory=dict)
-    score: Score | None = None
     prepare: Prepare | None = None
     remarks: Remarks | None = None
     preset: str = "mujoco"
     choose_by: ChooseBy | None = None
     revision: int = 1
+    criteria: Criteria = field(default_factory=Criteria)
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of tests: name → options
 
     @cached_property
     def context_space(self) -> ContextSpace:
@@ -52,9 +52,29 @@ class EnvEntry:
     def options_of_test(self, trained: Mapping[str, Any], asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the options of a test: those of training, overridden by test_options, overridden by the caller's.
 
-        So neither the setting nor the longest episode of training reaches a lap.
+        So an environment may be tested in other and longer episodes than it is trained in.
         """
         return {**trained, **self.test_options, **(asked or {})}
+
+    def variant_options(self, name: str) -> Mapping[str, Any]:
+        """Return the options of a test variant by its name."""
+        if name not in self.variants:
+            known = f"it has {', '.join(self.variants)}" if self.variants else "it has none"
+            raise UserError(f"{self.id} has no test variant '{name}': {known}.{nearest(name, self.variants)}")
+        return self.variants[name]
+
+    def variant_of(self, options: Mapping[str, Any]) -> str:
+        """Return the variant that a test with these options is; nothing if it is none, or the environment's default."""
+        if not self.variants:
+            return ""
+        spec = gym.spec(self.id)
+        usual = {**_defaults(spec.entry_point), **_defaults(spec.vector_entry_point)}
+        found = [
+            name
+            for name, own in self.variants.items()
+            if own.items() <= {**usual, **options}.items() and not own.items() <= usual.items()
+        ]
+        return max(found, key=lambda name: len(self.variants[name]), default="")
 
     def ready(self, contexts: Array, options: Mapping[str, Any], progress: ProgressCall | None = None) -> None:
         """Prepare tests in these contexts, which are made with these options."""
@@ -62,13 +82,16 @@ class EnvEntry:
             self.prepare(contexts, options, progress)
 
     def scores(self, returns: Array, measures: Mapping[str, Array]) -> list[float]:
-        """Return what the Pareto front is made of: the return in each setting, or what the environment scores by."""
-        return returns.tolist() if self.score is None else self.score(measures)
+        """Return what the Pareto front is made of: the return in each setting, or the means of what judges episodes."""
+        if self.criteria.judged(measures) == (RETURN,):
+            return returns.tolist()
+        return self.criteria.scores(returns, measures)
 
     def choice(self, returns: Array, measures: Mapping[str, Array]) -> float:
         """Return what the best checkpoint is chosen by, from the episodes in the choice settings; more is better."""
-        scores = self.scores(returns, measures) if self.choose_by is None else self.choose_by(measures)
-        return float(np.mean(scores))
+        if self.choose_by is not None:
+            return float(self.choose_by(measures))
+        return self.criteria.scores(returns, measures)[0]
 
     def remark(self, contexts: Array, options: Mapping[str, Any]) -> list[str]:
         """Return what a reader of such a test's results should know."""
@@ -89,12 +112,14 @@ def register_env(
     apply: Apply | None = None,
     summary: str = "",
     test_options: Mapping[str, Any] | None = None,
-    score: Score | None = None,
     prepare: Prepare | None = None,
     remarks: Remarks | None = None,
     preset: str = "mujoco",
     choose_by: ChooseBy | None = None,
     revision: int = 1,
+    measures: Mapping[str, Measure] | None = None,
+    judged_by: str | Sequence[str] | None = None,
+    variants: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """Register an environment with a context, with Gymnasium as well.
 
@@ -102,12 +127,19 @@ def register_env(
     make is a callable, "package.module:callable" (loaded when needed), or, with apply, the id of an existing Gymnasium
     environment: then apply(env.unwrapped, context) gives it the context, and its own time limit holds if none is given.
 
-    Evaluations make it with test_options. Checkpoints are kept by the Pareto front of the returns in the settings, or
-    of what score makes of the vector environment's measures() there: numbers of which more is better. The best one has
-    the highest mean return in the choice settings, or the highest choose_by(measures) there; with score alone, the
-    highest mean of its numbers. What takes long and is needed once for a set of contexts to be tested in,
-    prepare(contexts, options, progress) does beforehand. What `sparc evaluate` should say of such a test besides its
-    results, remarks(contexts, options) gives. Training starts from preset unless told otherwise.
+    measures declares what an episode yields besides its return, each a sparc.Measure: info["measures"] of a single
+    environment, or measures() of a vector environment, has the values. judged_by names those that rank policies, the
+    most important first; by default the return does. Tables, figures and displays read both.
+
+    Evaluations make it with test_options. variants are further tests by name, each with options of its own that are
+    set on top: `sparc evaluate RUN --variant NAME`, or `variants:` in a suite.
+
+    Checkpoints are kept by the Pareto front of what it is judged by: the returns in the settings, or the means of these
+    measures there. The best one has the highest mean return in the choice settings, or the best mean of the first
+    measure in judged_by; or the highest choose_by(measures) there. What takes long and is needed once for a set of
+    contexts to be tested in, prepare(contexts, options, progress) does beforehand. What `sparc evaluate` should say of
+    such a test besides its results, remarks(contexts, options) gives. Training starts from preset unless told
+    otherwise.
 
     Raise revision when actions, observations or rewards change under the same id: runs of an earlier revision are then
     refused instead of acting in a world that they were not trained for.
@@ -127,6 +159,9 @@ def register_env(
         raise UserError(f"{id}: make='{make}' needs apply=, or the form 'package.module:callable'")
     if max_episode_steps is None:
         raise UserError(f"{id} needs max_episode_steps=: an evaluation runs until every episode has ended")
+    criteria = make_criteria(id, measures, judged_by)
+    if isinstance(context_space, ContextSpace) and (both := set(context_space.names) & set(criteria.measures)):
+        raise UserError(f"{id}: '{min(both)}' is a context feature and a measure: rename one of them")
     gym.register(
         id,
         entry_point=make,
@@ -135,8 +170,9 @@ def register_env(
     )
     own = dict(test_options or {})
     _entries[id] = EnvEntry(
-        id, context_space, summary, max_episode_steps, own, score, prepare, remarks, preset, choose_by, revision
-    )
+        id, context_space, summary, max_episode_steps, own, prepare, remarks, preset, choose_by, revision, criteria,
+        _checked_variants(id, variants or {}),
+    )  # fmt: skip
 
 
 def make_env(id: str, **options: Any) -> gym.Env[Any, Any]:
@@ -189,14 +225,38 @@ def _adapter(base: str, context_space: ContextSpace, apply: Apply) -> Creator:
 def _sync(id: str) -> Creator:
     def make(num_envs: int, **options: Any) -> SyncContextualVectorEnv:
         options = {"disable_env_checker": True} | options
-        return SyncContextualVectorEnv([lambda: gym.make(id, **options)] * num_envs)
+        return SyncContextualVectorEnv(
+            [lambda: gym.make(id, **options)] * num_envs, tuple(_entries[id].criteria.measures)
+        )
 
     return make
 
 
+def _checked_variants(id: str, variants: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name, options in variants.items():
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise UserError(f"{id}: a variant's name becomes part of file names: '{name}' cannot, 'icy' can")
+        if not isinstance(options, Mapping) or not options:
+            raise UserError(f"{id}: the variant '{name}' must hold options of the environment, got {options!r}")
+        if dict(options) in found.values():
+            raise UserError(f"{id}: the variant '{name}' has the options of another one: leave one out")
+        found[name] = dict(options)
+    return found
+
+
+def _signature(creator: Any) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(load_env_creator(creator) if isinstance(creator, str) else creator).parameters
+
+
 def _parameters(creator: Any) -> list[str]:
-    found = inspect.signature(load_env_creator(creator) if isinstance(creator, str) else creator).parameters
+    found = _signature(creator)
     return [name for name, parameter in found.items() if parameter.kind is not parameter.VAR_KEYWORD]
+
+
+def _defaults(creator: Any) -> dict[str, Any]:
+    found = _signature(creator)
+    return {name: parameter.default for name, parameter in found.items() if parameter.default is not parameter.empty}
 
 
 def _call(entry: EnvEntry, creator: Any, options: dict[str, Any], build: Callable[[], Any]) -> Any:
