@@ -94,10 +94,10 @@ class Criteria:
                 )
 
     def outcome(self, values: Mapping[str, Any]) -> str:
-        """Write the result of an evaluation, or of a region of it: each thing that judges it, or the bare return."""
+        """Write the result of an evaluation, or of a region of it, in few words: what judges it, or the bare return."""
         judged = self.judged(values)
         means = {**values, RETURN: values["mean_return"] if "mean_return" in values else values["mean"]}
-        texts = [f"{self[name].title} {self[name].text(means[name])}" for name in judged]
+        texts = [f"{name.replace('_', ' ')} {self[name].text(means[name])}" for name in judged]
         return ", ".join(texts) if judged != (RETURN,) else self[RETURN].text(means[RETURN])
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,7 +15,8 @@ OLD_ENDING = " physics"  # of a test's name: "RaceCars-forza-v0, updated physics
 
 def with_new_names(values: dict[str, Any]) -> dict[str, Any]:
     """Return a suite's fields, or a manifest, with today's names; nothing is changed that has them already."""
-    found = {NEW_FIELD if name == OLD_FIELD else name: value for name, value in values.items()}
+    renamed = {OLD_FIELD: NEW_FIELD} if NEW_FIELD not in values else {}
+    found = {renamed.get(name, name): value for name, value in values.items()}
     reference = found.get("reference")
     if isinstance(reference, dict) and isinstance(reference.get(OLD_REFERENCE), dict):
         tests = {str(test).removesuffix(OLD_ENDING): of for test, of in reference[OLD_REFERENCE].items()}
