@@ -26,7 +26,7 @@ class Measure(NamedTuple):
     """How a measure of an episode is read.
 
     Args:
-        title: what readers call it, "clean laps".
+        title: what readers call it, "goals reached".
         better: 1 if more is better, −1 if less is, 0 if it is a given of the context, the same for every policy.
         unit: of the numbers that are shown, "%"; empty for none.
         digits: decimals that are shown.
