@@ -159,7 +159,7 @@ def register_env(
         raise UserError(f"{id}: make='{make}' needs apply=, or the form 'package.module:callable'")
     if max_episode_steps is None:
         raise UserError(f"{id} needs max_episode_steps=: an evaluation runs until every episode has ended")
-    criteria = make_criteria(id, measures, judged_by)
+    criteria, tested = make_criteria(id, measures, judged_by), _checked_variants(id, variants or {})
     if isinstance(context_space, ContextSpace) and (both := set(context_space.names) & set(criteria.measures)):
         raise UserError(f"{id}: '{min(both)}' is a context feature and a measure: rename one of them")
     gym.register(
@@ -171,7 +171,7 @@ def register_env(
     own = dict(test_options or {})
     _entries[id] = EnvEntry(
         id, context_space, summary, max_episode_steps, own, prepare, remarks, preset, choose_by, revision, criteria,
-        _checked_variants(id, variants or {}),
+        tested,
     )  # fmt: skip
 
 
