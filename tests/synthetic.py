@@ -83,7 +83,7 @@ def make_races(
     cars: int = 60,
     gaps: tuple[tuple[str, str, int], ...] = (),
     variations: tuple[str, ...] = ("",),
-    physics: tuple[str, ...] = (),
+    variants: tuple[str, ...] = (),
 ) -> Results:
     """Make laps that are slower and fail more often the harder the context is and the less skilled the driver."""
     methods = SKILL if methods is None else methods
@@ -93,8 +93,9 @@ def make_races(
         space, named = race_space(env, cars, grid)
         contexts = space.grid(grid)
         ind = space.is_train(contexts)
-        others = {name: EnvResults(space, contexts, ind, named=named) for name in physics}
-        part = EnvResults(space, contexts, ind, named=named, physics=others)
+        criteria = get_env(env).criteria
+        others = {name: EnvResults(space, contexts, ind, named=named, criteria=criteria) for name in variants}
+        part = EnvResults(space, contexts, ind, named=named, variants=others, criteria=criteria)
         hard = np.abs((contexts[:, 0] - space.centre[0]) / space.half_range[0] + 0.2) / 2  # about 1 at the far edge
         reference = 95 + 20 * contexts[:, 1] - 10 * contexts[:, 0]
         for method, skill in methods.items():
@@ -127,11 +128,11 @@ def make_races(
     }
     manifest: dict[str, Any] = {
         "suite": "raced", "title": "Made-up laps", "about": "For tests.", "updates": 50_000,
-        "grid": grid, "episodes": 1, "physics": list(physics), "made": "2026-01-01T00:00:00+00:00",
+        "grid": grid, "episodes": 1, "variants": list(variants), "made": "2026-01-01T00:00:00+00:00",
         "contexts": {env: part.space.to_dict() for env, part in parts.items()},
         "labels": {env: part.named for env, part in parts.items() if by_label(part.space, part.named)},
         "reference": {
-            "title": "paper, another game, 3 seeds", "updates": 9_000_000, "note": "Not comparable.", "laps": laps,
+            "title": "paper, another game, 3 seeds", "updates": 9_000_000, "note": "Not comparable.", "measures": laps,
         },
         "commands": ["sparc suite run raced", "sparc suite report raced"], "members": members,
     }  # fmt: skip

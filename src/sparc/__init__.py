@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparc.contexts import ContextSpace
 from sparc.envs.boat import env as boat
+from sparc.envs.measures import Measure
 from sparc.envs.registry import make_env, make_vector_env, register_env
 from sparc.envs.wind import env as wind
 from sparc.errors import RunFailure, SparcError, UserError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ContextSpace",
+    "Measure",
     "RunFailure",
     "SparcError",
     "UserError",

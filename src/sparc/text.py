@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:  # these bring JAX, and the bar says that it is being loaded
-    pass
-
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 FRACTIONS = {1: "all", 2: "half", 3: "a third", 4: "a quarter", 5: "a fifth", 10: "a tenth", 20: "a twentieth"}
 FRACTIONS |= {30: "a thirtieth", 100: "a hundredth"}
@@ -83,13 +79,6 @@ def joined(words: Sequence[str]) -> str:
 def plural(n: int, word: str) -> str:
     """Count things: 1 run, 2 runs."""
     return f"{n:,} {word}{'' if n == 1 else 's'}"
-
-
-def outcome(part: Mapping[str, Any]) -> str:
-    """Return the result of an evaluation, or of a region, in words: races by their laps, others by their return."""
-    if {"clean", "ratio"} <= part.keys():
-        return f"clean {part['clean']:.0%} ratio {part['ratio']:.3f}"
-    return f"{part['mean_return'] if 'mean_return' in part else part['mean']:,.1f}"
 
 
 def short(value: float) -> str:

@@ -324,9 +324,19 @@ def test_checkpoints_are_chosen_by_the_ratio_with_an_unclean_lap_as_1_5() -> Non
     measures = {"clean": np.array([1.0, 0.0, 1.0, 0.0]), "ratio": np.array([0.9, 1.0, 1.6, 2.0])}
     assert entry.choice(np.zeros(4), measures) == pytest.approx(-(0.9 + 1.5 + 1.6 + 1.5) / 4)
     assert entry.scores(np.zeros(4), measures) == [0.5, -1.375]
-    scored = dataclasses.replace(entry, choose_by=None)
-    assert scored.choice(np.zeros(4), measures) == pytest.approx((0.5 - 1.375) / 2)
-    assert dataclasses.replace(scored, score=None).choice(np.array([1.0, 2.0]), {}) == 1.5
+    ranked = dataclasses.replace(entry, choose_by=None)
+    assert ranked.choice(np.zeros(4), measures) == 0.5  # the first that it is judged by
+    assert ranked.choice(np.array([1.0, 2.0]), {}) == 1.5  # in a setting without laps
+    assert ranked.scores(np.array([1.0, 2.0]), {}) == [1.0, 2.0]
+
+
+def test_the_physics_are_test_variants_and_the_standard_one_has_no_name() -> None:
+    entry = get_env(CARS)
+    assert entry.variant_options("updated") == {"physics": "updated"}
+    assert entry.variant_of({"physics": "updated", "setting": "lap"}) == "updated"
+    assert entry.variant_of({}) == entry.variant_of({"physics": "standard"}) == ""
+    with pytest.raises(UserError, match=f"^unknown test variant 'updatd' of {CARS}: did you mean 'updated'"):
+        entry.variant_options("updatd")
 
 
 def test_every_car_is_tested_once_and_the_split_holds() -> None:

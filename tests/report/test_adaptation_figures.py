@@ -147,7 +147,7 @@ def test_how_many_seeds_the_settling_time_is_the_mean_of_is_said() -> None:
     assert titles(results) == ["settled after (mean of 3 seeds)"] * 2 + ["settled after (mean of 2–3 seeds)"] * 2
 
 
-def test_the_reward_of_a_race_settles_with_the_bends_and_not_with_the_switch() -> None:
+def test_no_settling_is_told_of_a_reward_that_does_not_judge() -> None:
     results = make_races((CARS,), cars=20)
     part = results.envs[CARS]
     for name in results.labels:
@@ -156,7 +156,7 @@ def test_the_reward_of_a_race_settles_with_the_bends_and_not_with_the_switch() -
     assert figure is not None
     legends = [legend for panel in figure.axes if (legend := panel.get_legend())]
     titles = [legend.get_title().get_text() for legend in legends]
-    assert titles == ["settled after"] * 2 + ["the reward follows the bends"] * 2
+    assert titles == ["settled after"] * 2 + ["not judged by the reward"] * 2
     assert "SPARC" in [text.get_text() for text in legends[2].get_texts()]  # and no steps behind it
 
 

@@ -14,6 +14,7 @@ from synthetic import ENVS, STYLES, make_results
 
 from sparc.acting.evaluate import Evaluation
 from sparc.contexts import ContextSpace, Finite
+from sparc.envs.registry import get_env
 from sparc.report.figures import maps
 from sparc.report.figures.maps import axis_label, draw_map, heatmap
 from sparc.report.figures.style import (
@@ -75,18 +76,20 @@ def test_two_features_that_are_no_grid_are_drawn_as_well(tmp_path: Path) -> None
     assert (tmp_path / "p.png").stat().st_size > 1000
 
 
-def test_races_are_shown_by_their_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_judges_the_environment_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Figure] = []
     monkeypatch.setattr(maps, "write", lambda figure, *_: kept.append(figure))
     space = make_space(2)
     plain = results(space, 3)
     ratio = np.linspace(0.9, 2.0, 9)
-    heatmap({"laps": replace(plain, measures={"ratio": ratio})}, space, tmp_path / "p.png")
-    heatmap({"returns": plain}, space, tmp_path / "p.png")
+    criteria = get_env("RaceCars-forza-v0").criteria
+    laps = {"ratio": ratio, "clean": np.ones(9)}
+    heatmap({"laps": replace(plain, measures=laps)}, space, tmp_path / "p.png", criteria)
+    heatmap({"returns": plain}, space, tmp_path / "p.png", criteria)  # one without laps
     race, other = kept
     (mesh,) = [found for found in race.axes[0].collections if isinstance(found, QuadMesh)]
     assert sorted(np.ravel(mesh.get_array())) == pytest.approx(ratio.tolist())
-    assert "built-in AI" in race.axes[1].get_ylabel() and other.axes[1].get_ylabel() == "return"
+    assert race.axes[1].get_ylabel() == "ratio (less is better)" and other.axes[1].get_ylabel() == "return"
     assert "OOD 1.45" in race.axes[0].get_title()
 
 

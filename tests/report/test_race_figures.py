@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from synthetic import CARS, ENVS, POWER_MASS, SKILL, STYLES, make_races, make_results
 
-from sparc.envs.measures import MEASURES
 from sparc.envs.racing.course import Course
+from sparc.envs.racing.measures import MEASURES
 from sparc.envs.racing.torcs.simulator import TRACE, TRACK_COLUMNS
 from sparc.envs.registry import get_env
 from sparc.report.figures import races as race_figures
@@ -21,12 +21,13 @@ from sparc.report.figures.curves import learning_curves
 from sparc.report.figures.races import PARTLY, lap_map, laps, physics_update, racing_line
 from sparc.report.figures.style import ALARM, LARGEST, save
 from sparc.report.figures.suite import write_all
-from sparc.report.laps import mean_of, over_seeds, races, run_means
+from sparc.report.measured import mean_of, over_seeds, run_means
+from sparc.report.races import races
 from sparc.suites.tables import Results
 from sparc.watch.lap_page import Drive
 from sparc.watch.laps import MOST_PICTURES, choose_contexts, draw_lines
 
-UPDATED = f"{CARS}, updated physics"
+UPDATED = f"{CARS}, updated"
 
 
 def drawn(figure: Figure | None) -> list[Axes]:
@@ -70,15 +71,15 @@ def test_means_over_seeds_in_each_context() -> None:
 
 
 def test_a_race_is_known_by_its_measures_and_what_has_no_results_by_the_others() -> None:
-    results = make_races(cars=10, grid=3, physics=("updated",))
-    assert races(results) == [POWER_MASS, f"{POWER_MASS}, updated physics", CARS, UPDATED]
+    results = make_races(cars=10, grid=3, variants=("updated",))
+    assert races(results) == [POWER_MASS, f"{POWER_MASS}, updated", CARS, UPDATED]
     assert races(make_results(grid=3)) == []
     half = make_races(cars=10, grid=3, gaps=tuple((CARS, method, seed) for method in SKILL for seed in range(3)))
     assert races(half) == [POWER_MASS, CARS] and not half.envs[CARS].returns
     mixed = Results(half.manifest, {**make_results(grid=3).envs, CARS: half.envs[CARS]})
     assert races(mixed) == []
     assert {name: measure.better for name, measure in MEASURES.items()} == {
-        "completed": 1, "clean": 1, "ratio": -1, "completed_ratio": -1, "lap_time": -1,
+        "completed": 1, "clean": 1, "ratio": -1, "completed_ratio": -1, "lap_time": -1, "reference": 0,
     }  # fmt: skip
 
 
@@ -140,8 +141,8 @@ def test_what_is_no_race_or_has_no_results_has_no_picture() -> None:
 
 
 def test_arrows_lead_from_before_to_after() -> None:
-    results = make_races((CARS,), cars=40, physics=("updated",), gaps=((CARS, "rma", 2),))
-    before, after = results.envs[CARS], results.envs[CARS].physics["updated"]
+    results = make_races((CARS,), cars=40, variants=("updated",), gaps=((CARS, "rma", 2),))
+    before, after = results.envs[CARS], results.envs[CARS].variants["updated"]
     figure = physics_update(results, CARS, "updated")
     places = [(region, measure) for measure in ("completed", "clean") for region in ("ood", "ind")]
     for panel, (region, measure) in zip(drawn(figure), places, strict=True):
@@ -344,7 +345,7 @@ def test_training_of_which_no_laps_are_known_is_shown_by_its_return() -> None:
 def test_a_suite_of_races_has_the_pictures_of_races_and_none_that_returns_alone_would_have(tmp_path: Path) -> None:
     for old in ("summary", f"heatmaps-{CARS}"):
         (tmp_path / f"{old}.png").write_text("old")
-    stems = write_all(make_races(cars=20, grid=5, seeds=(0, 1), physics=("updated",)), tmp_path)
+    stems = write_all(make_races(cars=20, grid=5, seeds=(0, 1), variants=("updated",)), tmp_path)
     assert set(stems) == {
         "curves", f"laps-{POWER_MASS}", f"laps-{CARS}", f"lap-times-{POWER_MASS}", f"ratios-{POWER_MASS}",
         f"heatmaps-{POWER_MASS}", f"difference-{POWER_MASS}",

@@ -13,13 +13,13 @@ from selenium.webdriver.support.select import Select
 from synthetic import CARS, POWER_MASS, SKILL, make_races, make_results
 from test_report import LAPTOP, NAMES, PHONE, cells_of, part_of, point, words, write
 
-from sparc.envs.measures import MEASURES
+from sparc.envs.racing.measures import MEASURES
 from sparc.report import stats
-from sparc.report.laps import mean_of, over_seeds
+from sparc.report.measured import mean_of, over_seeds
 from sparc.suites.tables import Results
 from sparc.text import number
 
-UPDATED = f"{CARS}, updated physics"
+UPDATED = f"{CARS}, updated"
 SHOWN = ("completed", "clean", "ratio", "completed_ratio")
 OOD, IND = "out of distribution", "in distribution"
 
@@ -123,10 +123,10 @@ def test_returns_come_second_and_folded(tmp_path: Path) -> None:
 
 
 def test_what_changes_with_the_physics_is_told_run_by_run(tmp_path: Path) -> None:
-    results = make_races((CARS,), cars=40, physics=("updated",))
-    results.manifest["reference"]["laps"][UPDATED]["ood"]["rma"] = {"ratio": [1.3], "completed": [60.0]}
+    results = make_races((CARS,), cars=40, variants=("updated",))
+    results.manifest["reference"]["measures"][UPDATED]["ood"]["rma"] = {"ratio": [1.3], "completed": [60.0]}
     html = write(tmp_path, results)[1]
-    before, after = results.envs[CARS], results.envs[CARS].physics["updated"]
+    before, after = results.envs[CARS], results.envs[CARS].variants["updated"]
     for title, region in ((OOD, "ood"), (IND, "ind")):
         for key, name in NAMES.items():
             cells = cells_of(html, f"What the new physics changes: {UPDATED}, {title}", name)
@@ -158,7 +158,7 @@ def test_how_sure_it_is_is_told_by_clean_laps_and_ratio(tmp_path: Path) -> None:
             assert found[place].startswith("★") == (key == "sparc")  # the lowest
     numbers = html.split('id="numbers"')[1]
     assert numbers.index(title) < numbers.index("<details>")  # not among the returns
-    both = write(tmp_path, make_races(cars=10, grid=3, physics=("updated",)))[1]
+    both = write(tmp_path, make_races(cars=10, grid=3, variants=("updated",)))[1]
     assert len(cells_of(both, title, "SPARC over RMA")) == 2 * 4 and UPDATED in part_of(both, title)
 
 
@@ -200,7 +200,7 @@ def test_verdicts_rest_on_clean_laps_and_ratio_of_which_less_is_better(tmp_path:
 
 
 def test_every_physics_has_its_own_verdicts_and_counts_no_run_twice(tmp_path: Path) -> None:
-    html = write(tmp_path, make_races((CARS,), cars=20, physics=("updated",)))[1]
+    html = write(tmp_path, make_races((CARS,), cars=20, variants=("updated",)))[1]
     cards = re.findall(r"<h4>(.*?) <a", answer_of(html).split("data-comparison='1'")[0])
     assert cards == [CARS, UPDATED]
     assert "15 of 15 runs done" in words(html) and html.count('id="run-') == 15
@@ -277,7 +277,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Res
     kinds = {
         "map": make_races((POWER_MASS,), gaps=((POWER_MASS, "history-input", 0),)),
         "cars": make_races((CARS,), cars=515),
-        "both": make_races(cars=30, grid=5, physics=("updated",), seeds=(0, 1)),
+        "both": make_races(cars=30, grid=5, variants=("updated",), seeds=(0, 1)),
     }
     names = (f"laps-{CARS}", f"laps-{POWER_MASS}", f"ratios-{POWER_MASS}", f"physics-updated-{CARS}")
     return {kind: (write(tmp_path_factory.mktemp(kind), found, *names)[0], found) for kind, found in kinds.items()}
@@ -435,10 +435,10 @@ def test_a_verdict_on_cars_leads_to_their_table(visit: Any) -> None:
 def test_each_physics_has_its_map_and_its_table_of_cars(visit: Any) -> None:
     browser, results = visit("both")
     choices = [label.text for label in find_all(browser, "#env-choice label")]
-    assert choices == [POWER_MASS, f"{POWER_MASS}, updated physics"]
+    assert choices == [POWER_MASS, f"{POWER_MASS}, updated"]
     assert [title.text for title in find_all(browser, "#cars h3")] == [CARS, UPDATED]
-    part = results.envs[POWER_MASS].physics["updated"]
-    choose(browser, "#env-choice", f"{POWER_MASS}, updated physics")
+    part = results.envs[POWER_MASS].variants["updated"]
+    choose(browser, "#env-choice", f"{POWER_MASS}, updated")
     cell = int(np.flatnonzero(np.isfinite(part.matrix("sparc", None, "lap_time")).all(axis=0))[0])
     point(browser, f"#map-panels svg[data-label='sparc'] [data-cell='{cell}']")
     mean = part.matrix("sparc", None, "completed_ratio")[:, cell].mean()

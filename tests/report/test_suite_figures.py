@@ -221,12 +221,12 @@ def test_learning_curves_show_mean_and_standard_error() -> None:
 
 def test_learning_curves_show_the_policys_variants_thin() -> None:
     results = make_results((ENV,), {"sparc": 1.0, "oracle": 1.1}, (0, 1))
-    assert not results.variants and "the newest weights" not in legend_texts(learning_curves(results))
+    assert not results.policy_variants and "the newest weights" not in legend_texts(learning_curves(results))
     for seed, curve in results.envs[ENV].curves["sparc"].items():
         curve.measures["expert_return"] = curve.returns + 100.0 * (seed + 1)
         curve.measures["newest_return"] = np.where(curve.updates > curve.updates[4], curve.returns - 50.0, np.nan)
         curve.measures["q_bias"] = curve.returns
-    assert results.variants == ["expert", "newest"]
+    assert results.policy_variants == ["expert", "newest"]
     figure = learning_curves(results)
     ours = [line for line in panels(figure)[0].lines if line.get_color() == STYLES["sparc"].colour]
     thin = {line.get_label(): line for line in ours if line.get_linewidth() < 1}

@@ -29,7 +29,7 @@ WATERS = '''
 import numpy as np
 from sparc.envs.registry import register_env
 from sparc.envs.boat.env import CURRENT, BoatVectorEnv, make_boat
-from sparc.envs.racing import RACES
+from sparc.envs.racing.measures import JUDGED, MEASURES
 
 class TwoWaters(BoatVectorEnv):
     def __init__(self, num_envs, max_episode_steps=None, change_probability=0.0, physics="standard"):
@@ -56,8 +56,10 @@ class TwoWaters(BoatVectorEnv):
     def labels(self):
         return [f"boat {x:g} {y:g}" for x, y in self.contexts]
 
-RACES["TwoWaters-v0"] = None, None
-register_env("TwoWaters-v0", context_space=CURRENT, make=make_boat, make_vector=TwoWaters, max_episode_steps=100)
+register_env(
+    "TwoWaters-v0", context_space=CURRENT, make=make_boat, make_vector=TwoWaters, max_episode_steps=100,
+    measures=MEASURES, judged_by=JUDGED, variants={"updated": {"physics": "updated"}},
+)
 '''
 
 
@@ -68,7 +70,7 @@ def suites(tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     both = {"methods": ["sparc", "only-obs"], "envs": [f"waters:{ENV}"], "seeds": [0], "grid": 3, "config": tiny}
     (tmp_path / "races.yaml").write_text(yaml.safe_dump(both | {"updates": 200}))
     (tmp_path / "again.yaml").write_text(
-        yaml.safe_dump(both | {"updates": 200, "runs": "races", "physics": ["updated"]})
+        yaml.safe_dump(both | {"updates": 200, "runs": "races", "variants": ["updated"]})
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -78,12 +80,14 @@ def suites(tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 def test_runs_are_tested_in_another_physics_without_being_trained_again(suites: Path, sparc_cli: Cli) -> None:
     first = sparc_cli("suite", "run", "races.yaml", "--methods", "sparc")
     assert first.returncode == 0, first.stderr
-    assert "done: IND" in first.stderr and "OOD clean 0% ratio 2.000" in first.stderr
+    assert "done: IND" in first.stderr and "OOD clean 0.0 %, ratio 2.0000" in first.stderr
     status = sparc_cli("suite", "status", "races.yaml").stdout
-    assert "score" in status and "OOD clean 0% ratio 2.000" in status and "return" not in status
+    assert "score" in status and "OOD clean 0.0 %, ratio 2.0000" in status and "return" not in status
     log = (suites / "runs" / "races" / ENV / "sparc" / "seed0.log").read_text()
-    assert len(re.findall(r"updates, .* IND eval clean \d+% ratio \d\.\d{3} ·", log)) == 2  # after 100 and 200
-    assert re.search(r"^done: best checkpoint \d+, clean \d+% ratio \d\.\d{3} over the IND settings", log, re.MULTILINE)
+    assert len(re.findall(r"updates, .* IND eval clean \d+\.\d %, ratio \d\.\d{4} ·", log)) == 2  # after 100 and 200
+    assert re.search(
+        r"^done: best checkpoint \d+, clean \d+\.\d %, ratio \d\.\d{4} over the IND settings", log, re.MULTILINE
+    )
     again = sparc_cli("suite", "run", "again.yaml")
     assert again.returncode == 0, again.stderr
     told = [line for line in again.stderr.splitlines() if line.startswith(f"../races/{ENV}/sparc/seed0")]
@@ -102,7 +106,7 @@ def test_runs_are_tested_in_another_physics_without_being_trained_again(suites: 
     assert report.returncode == 0, report.stderr
     found = read(suites / "out")
     part = found.envs[ENV]
-    after = part.physics["updated"]
+    after = part.variants["updated"]
     assert part.named == after.named and part.named[0] == "boat -1 -1" and len(part.named) == 9
     np.testing.assert_allclose(part.measures["sparc"][0]["ratio"], [2, 2, 2, 2, 1, 2, 2, 2, 2])
     assert not np.array_equal(part.returns["sparc"][0], after.returns["sparc"][0])
@@ -115,7 +119,7 @@ def test_runs_are_tested_in_another_physics_without_being_trained_again(suites: 
     assert found.manifest["labels"] == {}  # a plane
     assert found.manifest["members"][0]["run"] == f"../races/{ENV}/sparc/seed0"
     page = (suites / "out" / "report.html").read_text()
-    assert f"What the new physics changes: {ENV}, updated physics" in page and str(suites) not in page
+    assert f"What the new physics changes: {ENV}, updated" in page and str(suites) not in page
     assert (suites / "out" / "figures" / f"physics-updated-{ENV}.png").exists()
 
 
@@ -142,32 +146,32 @@ def test_a_member_is_done_when_every_test_is_there_and_whole(suites: Path, tiny:
     evaluate_run(run, 3, 1, "best", None)
     assert next_test(suite, run) == ["--adaptation"]
     adapt_run(run, number, 3)
-    assert next_test(suite, run) == ["--physics", "updated"]
-    assert (where().state, where().note) == ("waiting", "not evaluated yet in the updated physics")
+    assert next_test(suite, run) == ["--variant", "updated"]
+    assert (where().state, where().note) == ("waiting", "not evaluated yet in the variant updated")
     entry = gather(suite, folder).manifest["members"][0]
-    assert entry["state"] == "partial" and "updated physics" in entry["note"]
+    assert entry["state"] == "partial" and "variant updated" in entry["note"]
 
     runner = Runner(suite, folder)
     (mine,) = runner.members
     runner.standings[mine], runner.tests[mine] = Standing("evaluating"), ["--adaptation"]
     runner.conclude(mine, 0)
     assert runner.standings[mine].state == "waiting"  # the next test can begin
-    runner.standings[mine], runner.tests[mine] = Standing("evaluating"), ["--physics", "updated"]
+    runner.standings[mine], runner.tests[mine] = Standing("evaluating"), ["--variant", "updated"]
     runner.conclude(mine, 0)
     assert runner.standings[mine].state == "failed"  # nothing came of it
 
     evaluate_run(run, 3, 1, "best", None, "updated")
     assert next_test(suite, run) == [] and where().state == "done"
-    assert where().score == "OOD clean 0% ratio 2.000"
+    assert where().score == "OOD clean 0.0 %, ratio 2.0000"
     assert set(finished(suite, run).elsewhere) == {"updated"}
     rows = stem_of(run, number, 3, 1, "updated").with_suffix(".csv")
     rows.write_text(rows.read_text()[:-40])
-    assert next_test(suite, run) == ["--physics", "updated"] and "damaged" in where().note
+    assert next_test(suite, run) == ["--variant", "updated"] and "damaged" in where().note
 
 
-@pytest.mark.parametrize("physics", [None, "updated"])
+@pytest.mark.parametrize("variant", [None, "updated"])
 def test_laps_against_another_ai_or_in_other_contexts_are_a_gap(
-    suites: Path, monkeypatch: pytest.MonkeyPatch, physics: str | None
+    suites: Path, monkeypatch: pytest.MonkeyPatch, variant: str | None
 ) -> None:
     import waters  # noqa: F401 (registers it)
 
@@ -182,7 +186,9 @@ def test_laps_against_another_ai_or_in_other_contexts_are_a_gap(
              for method in suite.methods for name in (None, "updated")}  # fmt: skip
 
     def gathered() -> list[str]:
-        part = EnvResults(space, contexts, ind, physics={"updated": EnvResults(space, contexts, ind)})
+        criteria = get_env(ENV).criteria
+        other = EnvResults(space, contexts, ind, criteria=criteria)
+        part = EnvResults(space, contexts, ind, variants={"updated": other}, criteria=criteria)
         notes = []
         for member in suite.members():
             mine = {name: found[member.config.method, name] for name in (None, "updated")}
@@ -193,19 +199,19 @@ def test_laps_against_another_ai_or_in_other_contexts_are_a_gap(
                 add(part, suite, member, cast("Run", SimpleNamespace(records=list)))
             except UserError as error:
                 notes.append(str(error))
-        assert len(part.returns) == len(part.physics["updated"].returns) == 2 - len(notes)  # never half a member
+        assert len(part.returns) == len(part.variants["updated"].returns) == 2 - len(notes)  # never half a member
         return notes
 
     assert gathered() == []
-    laps = found["only-obs", physics].measures["reference"]
+    laps = found["only-obs", variant].measures["reference"]
     laps[4] += 0.0005  # as read from rounded numbers
     assert gathered() == []
     laps[4] += 0.1
     (note,) = gathered()
-    assert note.startswith(f"../races/{ENV}/only-obs/seed0 was compared with other laps of the built-in AI than sparc")
+    assert note.startswith(f"../races/{ENV}/only-obs/seed0 was tested with another built-in AI's lap than sparc")
     assert "delete its evaluations" in note
     laps[4] = 90.0
-    found["only-obs", physics].contexts[4] += 0.5
+    found["only-obs", variant].contexts[4] += 0.5
     assert [note.split(":")[0] for note in gathered()] == ["It was tested in other contexts than the suite's"]
 
 

@@ -112,7 +112,7 @@ def test_what_explains_a_run_is_written_with_its_curve(tmp_path: Path) -> None:
         measures = found.envs[ENV].curves["sparc"][0].measures
         np.testing.assert_allclose(measures[name], curve.measures[name], rtol=1e-7)
         assert np.isnan(found.envs[ENV].curves["oracle"][0].measures[name]).all()
-    assert found.variants == ["expert"]
+    assert found.policy_variants == ["expert"]
 
 
 def test_a_run_without_a_trace_is_read_and_counts_as_one(tmp_path: Path) -> None:
@@ -136,11 +136,11 @@ def test_an_environment_without_results_keeps_its_grid(tmp_path: Path) -> None:
 
 
 def test_laps_names_and_another_physics_are_read_back(tmp_path: Path) -> None:
-    ours = make_races(seeds=(0, 3), grid=5, cars=12, physics=("updated",), gaps=((CARS, "rma", 3),))
+    ours = make_races(seeds=(0, 3), grid=5, cars=12, variants=("updated",), gaps=((CARS, "rma", 3),))
     write(ours, tmp_path)
     theirs = read(tmp_path)
     assert theirs.manifest == ours.manifest
-    assert list(theirs.parts) == [f"{env}{rest}" for env in (POWER_MASS, CARS) for rest in ("", ", updated physics")]
+    assert list(theirs.parts) == [f"{env}{rest}" for env in (POWER_MASS, CARS) for rest in ("", ", updated")]
     for test, part in ours.parts.items():
         other = theirs.parts[test]
         assert other.named == part.named and other.measured == part.measured and other.regions == part.regions
@@ -152,7 +152,7 @@ def test_laps_names_and_another_physics_are_read_back(tmp_path: Path) -> None:
     header = (tmp_path / f"cells-{CARS}-updated.csv").read_text().splitlines()[0].split(",")
     assert header[:4] == ["method", "variation", "seed", "label"]
     assert header[-6:] == ["completed", "clean", "lap_time", "reference", "ratio", "completed_ratio"]
-    assert theirs.members(f"{CARS}, updated physics", "sparc") == theirs.members(CARS, "sparc")
+    assert theirs.members(f"{CARS}, updated", "sparc") == theirs.members(CARS, "sparc")
 
 
 def test_clean_laps_and_ratios_during_training_are_read_back(tmp_path: Path) -> None:
@@ -180,21 +180,21 @@ def test_measures_of_a_region() -> None:
 
 def test_damaged_tables_of_races_are_refused(tmp_path: Path) -> None:
     def refused(message: str, change: Callable[[list[str]], list[str]], table: str = f"cells-{CARS}.csv") -> None:
-        write(make_races((CARS,), seeds=(0, 1), cars=10, physics=("updated",)), tmp_path)
+        write(make_races((CARS,), seeds=(0, 1), cars=10, variants=("updated",)), tmp_path)
         changed(tmp_path / table, change)
         with pytest.raises(UserError, match=message):
             read(tmp_path)
 
     refused("other contexts", lambda lines: [*lines[:-1], lines[-1].replace("van-", "kart-")])
     other = f"cells-{CARS}-updated.csv"
-    refused("updated physics is done but has no", lambda lines: [x for x in lines if "rma,,1," not in x], other)
+    refused("updated is done but has no", lambda lines: [x for x in lines if "rma,,1," not in x], other)
     refused("other contexts", lambda lines: lines[:-1], other)
     results = make_races((CARS,), seeds=(0,), cars=10)
     results.manifest["labels"][CARS] = results.manifest["labels"][CARS][:-1]
     write(results, tmp_path)
     with pytest.raises(UserError, match="9 labels for the 10 contexts"):
         read(tmp_path)
-    write(make_races((CARS,), seeds=(0, 1), cars=10, physics=("updated",)), tmp_path)
+    write(make_races((CARS,), seeds=(0, 1), cars=10, variants=("updated",)), tmp_path)
     (tmp_path / other).unlink()
     with pytest.raises(UserError, match=r"cells-RaceCars-forza-v0-updated\.csv is missing"):
         read(tmp_path)
@@ -270,7 +270,7 @@ def test_sparc_or_each_variation_of_it_is_compared_with_the_rest() -> None:
 
 
 def test_packed_tables_are_read_and_damaged_ones_refused(tmp_path: Path) -> None:
-    races = make_races(cars=20, grid=3, physics=("updated",))
+    races = make_races(cars=20, grid=3, variants=("updated",))
     write(races, tmp_path)
     plain = {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")}
     assert any("updated" in name for name in plain)

@@ -54,10 +54,10 @@ def test_race_suites_have_the_papers_laps_of_every_method_and_region() -> None:
             continue
         assert suite.reference is not None
         assert "Gran Turismo 7" in suite.reference["title"] and "not comparable" in suite.reference["note"]
-        tests = {*suite.envs, *(f"{env}, {physics} physics" for env in suite.envs for physics in suite.physics)}
+        tests = {*suite.envs, *(f"{env}, {name}" for env in suite.envs for name in suite.variants)}
         labels = {label(member.config.method, member.variation) for member in suite.members()}
-        assert set(suite.reference["laps"]) == tests
-        for regions in suite.reference["laps"].values():
+        assert set(suite.reference["measures"]) == tests
+        for regions in suite.reference["measures"].values():
             assert set(regions) == {"ood", "ind"}
             for methods in regions.values():
                 assert set(methods) == labels
@@ -65,14 +65,14 @@ def test_race_suites_have_the_papers_laps_of_every_method_and_region() -> None:
                     assert 0.9 < measures["ratio"][0] < 1.4 and 70 < measures["completed"][0] <= 100
     ours = find_suite("race-cars").reference
     assert ours is not None
-    sparc = ours["laps"]["RaceCars-forza-v0"]["ood"]["sparc"]
+    sparc = ours["measures"]["RaceCars-forza-v0"]["ood"]["sparc"]
     assert sparc == {"ratio": [1.0491, 0.0055], "completed": [98.06, 0.56]}  # the paper's Table 1, Grand Valley
 
 
 def test_the_physics_update_tests_the_runs_of_race_cars_and_trains_none_of_its_own() -> None:
     shared = {member.path: member.config for member in find_suite("race-cars").members()}
     suite = find_suite("race-physics-update")
-    assert (suite.runs, suite.physics) == ("race-cars", ["updated"])
+    assert (suite.runs, suite.variants) == ("race-cars", ["updated"])
     for member in suite.members():
         up, home, *rest = member.path.parts
         assert (up, home) == ("..", "race-cars") and shared[Path(*rest)] == member.config
@@ -250,19 +250,45 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no episodes": ({"episodes": 0}, "episodes must be"),
     "an unknown preset": ({"preset": "lite"}, "light"),
     "a reference without updates": ({"reference": {"title": "x", "ood": {}}}, "reference must hold"),
-    "a lap of an unknown method": (
-        {"reference": {"title": "x", "updates": 1, "laps": {"DriftingBoat-v0": {"ood": {"spark": {"ratio": [1]}}}}}},
+    "a measure of an unknown method": (
+        {
+            "reference": {
+                "title": "x",
+                "updates": 1,
+                "measures": {"DriftingBoat-v0": {"ood": {"spark": {"ratio": [1]}}}},
+            }
+        },
         "spark",
     ),
-    "a lap that is no number": (
+    "a measure that is no number": (
         {"reference": {"title": "x", "updates": 1, "laps": {"DriftingBoat-v0": {"ood": {"sparc": {"ratio": ["a"]}}}}}},
         "reference must hold",
     ),
-    "a physics of no race": ({"physics": ["updated"]}, "physics goes with races, and DriftingBoat-v0 is none"),
-    "an unknown physics": ({"physics": ["updatd"], "envs": ["RaceCars-forza-v0"]}, "can name updated, not 'updatd'"),
-    "the physics of training": ({"physics": ["standard"], "envs": ["RaceCars-forza-v0"]}, "can name updated"),
-    "one physics instead of a list": ({"physics": "updated"}, "physics must be a list"),
+    "a variant that it lacks": (
+        {"variants": ["updated"]},
+        "unknown test variant 'updated' of DriftingBoat-v0.",
+    ),
+    "an unknown variant": (
+        {"variants": ["updatd"], "envs": ["RaceCars-forza-v0"]},
+        "'updatd'.*: did you mean 'updated'",
+    ),
+    "an old name": ({"physics": ["updatd"], "envs": ["RaceCars-forza-v0"]}, "'updatd'.*: did you mean 'updated'"),
+    "the variant of training": ({"variants": ["standard"], "envs": ["RaceCars-forza-v0"]}, "is tested in anyway"),
+    "one variant instead of a list": ({"variants": "updated"}, "variants must be a list"),
+    "an old name beside the new one": ({"variants": ["updated"], "physics": ["updated"]}, "no suite field 'physics'"),
 }
+
+
+def test_names_of_earlier_suite_files_are_read(tmp_path: Path) -> None:
+    env = "RaceCars-forza-v0"
+    values = {"ood": {"sparc": {"ratio": [1.1]}}}
+    laps = {env: values, f"{env}, updated physics": values}
+    path = write(tmp_path, envs=[env], physics=["updated"], reference={"title": "x", "updates": 1, "laps": laps})
+    suite = read_suite(path)
+    assert suite.variants == ["updated"]
+    assert suite.reference == {"title": "x", "updates": 1, "measures": {env: values, f"{env}, updated": values}}
+    suite.write(tmp_path)
+    assert read_suite(tmp_path / "suite.yaml").reference == suite.reference
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -227,6 +227,8 @@ def evaluate(
             if progress:  # episodes over, and the parts of those that still run
                 progress(int(len(rows) - alive.sum() * max(0.0, 1.0 - lengths.max() / limit)), len(rows))
         measures, labels = venv.measures(), tuple(venv.labels())
+        if isinstance(env, str):
+            entry.criteria.check_values(env, measures)
         counters = {name: count - counted[name] for name, count in venv.counters().items()}
         for note in venv.take_notes():
             warnings.warn(note, stacklevel=2)

@@ -15,11 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from sparc.contexts import Finite
-from sparc.envs.registry import EnvEntry
+from sparc.envs.measures import RETURN, Criteria
+from sparc.envs.registry import EnvEntry, get_env
 from sparc.methods import all_methods
 from sparc.report.figures.maps import axis_label
 from sparc.runs import checkpoint
-from sparc.text import outcome, short
+from sparc.text import joined, short
 
 if TYPE_CHECKING:  # these bring JAX, and the bar says that it is being loaded
     from sparc.acting.evaluate import Evaluation
@@ -92,7 +93,7 @@ class TrainingBar:
         if record["episode_return"] is not None:
             parts.append(f"return {record['episode_return']:,.1f}")
         if record["evaluation"] is not None:
-            parts.append(f"IND eval {outcome(record['evaluation'])}")
+            parts.append(f"IND eval {get_env(self.config.env).criteria.outcome(record['evaluation'])}")
         losses = [f"{name} {record[key]:.3g}" for key, name in SHOWN_LOSSES.items() if key in record]
         phase = "" if record["phase"] == "train" else f" ({record['phase']})"
         self.bar.update(
@@ -143,8 +144,16 @@ def step_bar(title: str, unit: str = "steps") -> Iterator[ProgressCall]:
         yield lambda done, most: bar.update(task, completed=done, total=most or None)
 
 
-def summary_table(evaluations: Mapping[str, Evaluation], title: str, scores: Mapping[str, str] | None = None) -> None:
-    """Print IND and OOD returns, mean ± standard deviation over the contexts, the lowest, and scores if there are."""
+def summary_table(
+    evaluations: Mapping[str, Evaluation],
+    title: str,
+    scores: Mapping[str, str] | None = None,
+    criteria: Criteria | None = None,
+) -> None:
+    """Print IND and OOD returns, mean ± standard deviation over the contexts, the lowest, and scores if there are.
+
+    Below them the measures, with titles and units of what the environment declares.
+    """
     table = Table(title=title, title_justify="left")
     table.add_column("method", no_wrap=True)
     for region in ("IND", "OOD"):
@@ -161,13 +170,13 @@ def summary_table(evaluations: Mapping[str, Evaluation], title: str, scores: Map
         table.add_row(name, *cells, *([scores[name]] if scores else []))
     Console().print(table)
     if measured := {name: evaluation for name, evaluation in evaluations.items() if evaluation.measures}:
-        measure_table(measured)
+        measure_table(measured, criteria or Criteria())
     counts = {region: part["contexts"] for region, part in next(iter(evaluations.values())).summary().items()}
     spread = " and ".join(f"{count} {region.upper()}" for region, count in counts.items())
     print(f"mean ± standard deviation over {spread} contexts")
 
 
-def measure_table(evaluations: Mapping[str, Evaluation]) -> None:
+def measure_table(evaluations: Mapping[str, Evaluation], criteria: Criteria) -> None:
     """Print the mean of every measure, IND and OOD apart."""
     table = Table()
     table.add_column("measure", no_wrap=True)
@@ -175,10 +184,11 @@ def measure_table(evaluations: Mapping[str, Evaluation]) -> None:
         table.add_column(f"{name} IND", justify="right")
         table.add_column("OOD", justify="right")
     summaries = [evaluation.summary() for evaluation in evaluations.values()]
-    for measure in next(iter(evaluations.values())).measures:
-        means = [summary.get(region, {}).get(measure) for summary in summaries for region in ("ind", "ood")]
-        table.add_row(measure.replace("_", " "), *("–" if mean is None else f"{mean:.4g}" for mean in means))
-    Console().print(table)
+    for name in next(iter(evaluations.values())).measures:
+        means = [summary.get(region, {}).get(name) for summary in summaries for region in ("ind", "ood")]
+        written = criteria[name].number if name in criteria.measures else short
+        table.add_row(criteria[name].heading, *("–" if mean is None else written(mean) for mean in means))
+    Console(markup=False).print(table)  # [s] is a unit
 
 
 def environment_table(entries: Mapping[str, EnvEntry]) -> None:
@@ -200,6 +210,10 @@ def environment_table(entries: Mapping[str, EnvEntry]) -> None:
             lines = [
                 f"{axis_label(space, i)}: {trained}, tested {tested}" for i, (trained, tested) in enumerate(ranges)
             ]
+        if entry.criteria.judged_by != (RETURN,):
+            lines.append(f"judged by {joined([entry.criteria[name].title for name in entry.criteria.judged_by])}")
+        if entry.variants:
+            lines.append(f"test variants: {', '.join(entry.variants)}")
         table.add_row(entry.id, "\n".join([entry.summary, *lines]))
     Console(markup=False).print(table)  # [m/s] is a unit
 

@@ -38,7 +38,10 @@ def add(commands: Commands) -> None:
         "--episodes", type=parse_int(), default=1, metavar="N", help="episodes per context (default 1)"
     )
     add_checkpoint(evaluate)
-    evaluate.add_argument("--physics", metavar="NAME", help="racing: standard or updated (default that of training)")
+    evaluate.add_argument(
+        "--variant", "--physics", metavar="NAME",
+        help="a test variant of the environment; racing: standard or updated physics (default as trained)",
+    )  # fmt: skip
     some = evaluate.add_mutually_exclusive_group()
     some.add_argument("--cars", nargs="+", metavar="NAME", help="races of car models: only these cars")
     some.add_argument("--count", type=parse_int(), metavar="N", help="races of car models: only N of the test cars")
@@ -65,12 +68,12 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
     from sparc.machine import while_wanted
     from sparc.report.figures.maps import heatmap
     from sparc.runs.adaptations import adapt_run
-    from sparc.runs.tests import evaluate_run, other_physics, tested_with
+    from sparc.runs.tests import evaluate_run, tested_with, variant_of
 
     keep_compiled_programs()
     entry, grid = get_env(run.config.env), parsed.grid or GRID
     contexts = part.contexts if part else entry.context_space.grid(grid)
-    options = tested_with(run, parsed.physics)
+    options = tested_with(run, parsed.variant)
     if parsed.out is None:
         run.lock(run.evaluating)
     try:
@@ -78,7 +81,7 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
             with step_bar(entry.preparing, entry.prepared) as progress:
                 entry.ready(contexts, options, while_wanted(progress))
         with step_bar(f"{run.config.method} on {run.config.env}", "episodes") as progress:
-            which = parsed.checkpoint, while_wanted(progress), parsed.physics
+            which = parsed.checkpoint, while_wanted(progress), parsed.variant
             evaluation, stem = evaluate_run(run, grid, parsed.episodes, *which, part, parsed.out)
         number, note = int(stem.name.split("-")[0]), ""
         if parsed.adaptation:
@@ -88,11 +91,12 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
         run.close()
     if note:
         print(f"note: no trace of a switch: {note}", file=sys.stderr)
-    where = f", {other} physics" if (other := other_physics(run, parsed.physics)) else ""
+    where = f", {variant}" if (variant := variant_of(run, parsed.variant)) else ""
     picture = stem.with_suffix(".png")
     title = f"{run.config.method}, {run.config.env}{where}, {number:,} updates"
-    heatmap({title: evaluation}, entry.context_space, picture)
-    summary_table({run.config.method: evaluation}, f"{run.config.env}{where}, checkpoint {number}")
+    heatmap({title: evaluation}, entry.context_space, picture, entry.criteria)
+    heading = f"{run.config.env}{where}, checkpoint {number}"
+    summary_table({run.config.method: evaluation}, heading, criteria=entry.criteria)
     if part:
         print(f"a part of the test: {len(part.contexts)} of {len(entry.context_space.grid(grid))} contexts")
     for remark in entry.remark(evaluation.cells()[0], options):

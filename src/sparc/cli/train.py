@@ -114,8 +114,9 @@ def go_on(parsed: argparse.Namespace) -> int:
 def train_run(run: Run, updates: int | None = None) -> int:
     """Train with a live progress bar and print what to do next."""
     from sparc.cli.display import TrainingBar
+    from sparc.envs.measures import RETURN
+    from sparc.envs.registry import get_env
     from sparc.runs import checkpoint, select
-    from sparc.text import outcome
 
     print(f"run: {run.path}", flush=True)
     if updates is None and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
@@ -140,7 +141,9 @@ def train_run(run: Run, updates: int | None = None) -> int:
     best = run.choose("best")
     how = ""
     if (found := run.evaluation(best)) is not None:
-        how = f", {'' if 'clean' in found else 'mean return '}{outcome(found)} over the IND settings that select it"
+        criteria = get_env(run.config.env).criteria
+        what = "mean return " * (criteria.judged(found) == (RETURN,)) + criteria.outcome(found)
+        how = f", {what} over the IND settings that select it"
     front = len(select.pareto_front(scores))
     print(f"done: best checkpoint {best}{how} ({front} on the Pareto front)\nnext: sparc evaluate {run.path}")
     return 0

@@ -248,7 +248,10 @@ class ContextualVectorEnv(gym.vector.VectorEnv[Any, Any, Any], ABC):
         return ""
 
     def measures(self) -> dict[str, Array]:
-        """Return what an episode is judged by besides its return: a number for each row, NaN where there is none."""
+        """Return what an episode yields besides its return: a number for each row, NaN where there is none.
+
+        Of a row that is stepped on after its episode has ended, the numbers are those of its end.
+        """
         return {}
 
     def labels(self) -> list[str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
 from sparc.contexts import ContextSpace
@@ -24,6 +23,7 @@ from sparc.envs.contextual import (
     check_count,
     check_spaces,
 )
+from sparc.envs.measures import RETURN, Criteria, Measure, make_criteria
 from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.errors import UserError, unknown
 from sparc.plugins import import_named, load_plugins
@@ -32,7 +32,6 @@ ENTRY_POINT_GROUP = "sparc.envs"  # each names a module that registers environme
 RACING = "sparc.envs.racing"  # registers the races when it is imported, which `import sparc` need not wait for
 
 Creator = Callable[..., Any]
-Score = Callable[[Mapping[str, Array]], list[float]]
 ChooseBy = Callable[[Mapping[str, Array]], float]
 Prepare = Callable[[Array, Mapping[str, Any], ProgressCall | None], None]
 Remarks = Callable[[Array, Mapping[str, Any]], list[str]]
@@ -47,7 +46,6 @@ class EnvEntry:
     summary: str
     max_episode_steps: int
     test_options: Mapping[str, Any] = field(default_factory=dict)
-    score: Score | None = None
     prepare: Prepare | None = None
     remarks: Remarks | None = None
     preset: str = "mujoco"
@@ -55,6 +53,8 @@ class EnvEntry:
     revision: int = 1
     preparing: str = "preparing the tests"
     prepared: str = "contexts"
+    criteria: Criteria = field(default_factory=Criteria)
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of tests: name → options
 
     @cached_property
     def context_space(self) -> ContextSpace:
@@ -64,9 +64,28 @@ class EnvEntry:
     def options_of_test(self, trained: Mapping[str, Any], asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the options of a test: those of training, overridden by test_options, overridden by the caller's.
 
-        So neither the setting nor the longest episode of training reaches a lap.
+        So an environment may be tested in other and longer episodes than it is trained in.
         """
         return {**trained, **self.test_options, **(asked or {})}
+
+    def variant_options(self, name: str) -> Mapping[str, Any]:
+        """Return the options of a test variant by its name."""
+        if name not in self.variants:
+            raise unknown("test variant", name, self.variants, of=self.id)
+        return self.variants[name]
+
+    def variant_of(self, options: Mapping[str, Any]) -> str:
+        """Return the variant that a test with these options is; nothing if it is none, or the environment's default."""
+        if not self.variants:
+            return ""
+        spec = gym.spec(self.id)
+        usual = {**_defaults(spec.entry_point), **_defaults(spec.vector_entry_point)}
+        found = [
+            name
+            for name, own in self.variants.items()
+            if own.items() <= {**usual, **options}.items() and not own.items() <= usual.items()
+        ]
+        return max(found, key=lambda name: len(self.variants[name]), default="")
 
     def ready(self, contexts: Array, options: Mapping[str, Any], progress: ProgressCall | None = None) -> None:
         """Prepare tests in these contexts, which are made with these options."""
@@ -74,13 +93,16 @@ class EnvEntry:
             self.prepare(contexts, options, progress)
 
     def scores(self, returns: Array, measures: Mapping[str, Array]) -> list[float]:
-        """Return what the Pareto front is made of: the return in each setting, or what the environment scores by."""
-        return returns.tolist() if self.score is None else self.score(measures)
+        """Return what the Pareto front is made of: the return in each setting, or the means of what judges episodes."""
+        if self.criteria.judged(measures) == (RETURN,):
+            return returns.tolist()
+        return self.criteria.scores(returns, measures)
 
     def choice(self, returns: Array, measures: Mapping[str, Array]) -> float:
         """Return what the best checkpoint is chosen by, from the episodes in the choice settings; more is better."""
-        scores = self.scores(returns, measures) if self.choose_by is None else self.choose_by(measures)
-        return float(np.mean(scores))
+        if self.choose_by is not None:
+            return float(self.choose_by(measures))
+        return self.criteria.scores(returns, measures)[0]
 
     def remark(self, contexts: Array, options: Mapping[str, Any]) -> list[str]:
         """Return what a reader of such a test's results should know."""
@@ -101,7 +123,6 @@ def register_env(
     apply: Apply | None = None,
     summary: str = "",
     test_options: Mapping[str, Any] | None = None,
-    score: Score | None = None,
     prepare: Prepare | None = None,
     remarks: Remarks | None = None,
     preset: str = "mujoco",
@@ -109,6 +130,9 @@ def register_env(
     revision: int = 1,
     preparing: str = "preparing the tests",
     prepared: str = "contexts",
+    measures: Mapping[str, Measure] | None = None,
+    judged_by: str | Sequence[str] | None = None,
+    variants: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """Register an environment with a context, here and with Gymnasium.
 
@@ -125,8 +149,12 @@ def register_env(
             whenever the context changes. It must set values, not scale them.
         summary: one line for `sparc envs`.
         test_options: options of `make_env` that evaluations use on top of those of training.
-        score: returns numbers, more is better, from the vector environment's `measures()` in the settings evaluated
-            during training; the Pareto front of these numbers is kept. By default they are the returns.
+        measures: what an episode yields besides its return, each a `sparc.Measure` by name. `info["measures"]` of a
+            single environment, or `measures()` of a vector environment, has the values.
+        judged_by: the measures that rank policies, the most important first; by default the return. Tables, figures
+            and the Pareto front of checkpoints go by them.
+        variants: further tests by name, each with options that are set on top: `sparc evaluate RUN --variant NAME`, or
+            `variants:` in a suite.
         prepare: called as `prepare(contexts, options, progress)` before an evaluation, for what takes long and is
             needed once for a set of contexts.
         preparing: the title of the bar that `sparc evaluate` shows meanwhile.
@@ -134,7 +162,7 @@ def register_env(
         remarks: returns what `sparc evaluate` adds to its results, from `(contexts, options)`.
         preset: the preset that training starts from by default.
         choose_by: returns the number that selects the best checkpoint, more is better, from the `measures()` in the
-            choice settings. By default it is the mean of `score`, or of the returns.
+            choice settings. By default it is the mean of the first measure in `judged_by`, or of the returns.
         revision: raise it when actions, observations or rewards change under the same id, so that runs of an earlier
             revision are refused instead of acting in a world that they were not trained for.
 
@@ -167,6 +195,9 @@ def register_env(
         raise UserError(f"{id}: make='{make}' needs apply=, or the form 'package.module:callable'")
     if max_episode_steps is None:
         raise UserError(f"{id} needs max_episode_steps=: an evaluation runs until every episode has ended")
+    criteria, tested = make_criteria(id, measures, judged_by), _checked_variants(id, variants or {})
+    if isinstance(context_space, ContextSpace) and (both := set(context_space.names) & set(criteria.measures)):
+        raise UserError(f"{id}: '{min(both)}' is a context feature and a measure: rename one of them")
     gym.register(
         id,
         entry_point=make,
@@ -175,8 +206,8 @@ def register_env(
     )
     own = dict(test_options or {})
     _entries[id] = EnvEntry(
-        id, context_space, summary, max_episode_steps, own, score, prepare, remarks, preset, choose_by, revision,
-        preparing, prepared,
+        id, context_space, summary, max_episode_steps, own, prepare, remarks, preset, choose_by, revision, preparing,
+        prepared, criteria, tested,
     )  # fmt: skip
 
 
@@ -281,14 +312,38 @@ def _adapter(id: str, base: Creator | str, apply: Apply) -> Creator:
 def _sync(id: str) -> Creator:
     def make(num_envs: int, **options: Any) -> SyncContextualVectorEnv:
         options = {"disable_env_checker": True} | options
-        return SyncContextualVectorEnv([lambda: gym.make(id, **options)] * num_envs)
+        return SyncContextualVectorEnv(
+            [lambda: gym.make(id, **options)] * num_envs, tuple(_entries[id].criteria.measures)
+        )
 
     return make
 
 
+def _checked_variants(id: str, variants: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name, options in variants.items():
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise UserError(f"{id}: a variant's name becomes part of file names: '{name}' cannot, 'icy' can")
+        if not isinstance(options, Mapping) or not options:
+            raise UserError(f"{id}: the variant '{name}' must hold options of the environment, got {options!r}")
+        if dict(options) in found.values():
+            raise UserError(f"{id}: the variant '{name}' has the options of another one: leave one out")
+        found[name] = dict(options)
+    return found
+
+
+def _signature(creator: Any) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(load_env_creator(creator) if isinstance(creator, str) else creator).parameters
+
+
 def _parameters(creator: Any) -> list[str]:
-    found = inspect.signature(load_env_creator(creator) if isinstance(creator, str) else creator).parameters
+    found = _signature(creator)
     return [name for name, parameter in found.items() if parameter.kind is not parameter.VAR_KEYWORD]
+
+
+def _defaults(creator: Any) -> dict[str, Any]:
+    found = _signature(creator)
+    return {name: parameter.default for name, parameter in found.items() if parameter.default is not parameter.empty}
 
 
 def _call(entry: EnvEntry, creator: Any, options: dict[str, Any], build: Callable[[], Any]) -> Any:

@@ -20,7 +20,7 @@ from sparc.envs.contextual import (
     pack_rng,
     unpack_rng,
 )
-from sparc.errors import UserError
+from sparc.errors import unknown
 
 
 class SyncContextualVectorEnv(ContextualVectorEnv):
@@ -30,9 +30,11 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
     knowing what is inside it. How a context that was given lasts is each environment's own business; the replay gives
     it again. Where the replay ends elsewhere, a new episode is started and a warning says so. A context that was
     switched in mid-episode is not part of the replay: until that episode ends there is no saving.
+
+    Each environment's info["measures"], names to numbers, holds its measures so far; the last of an episode count.
     """
 
-    def __init__(self, env_fns: Sequence[Callable[[], gym.Env[Any, Any]]]) -> None:
+    def __init__(self, env_fns: Sequence[Callable[[], gym.Env[Any, Any]]], measured: Sequence[str] = ()) -> None:
         check_count("num_envs", len(env_fns))
         self.envs = [make() for make in env_fns]
         space = self.envs[0].get_wrapper_attr("context_space")
@@ -45,6 +47,8 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
         self._given = np.full(self.contexts.shape, np.nan)
         self._actions: list[list[NDArray[Any]]] = [[] for _ in self.envs]
         self._switched = np.zeros(self.num_envs, dtype=bool)
+        self._measures = {name: np.full(self.num_envs, np.nan) for name in measured}
+        self._ended = np.zeros(self.num_envs, dtype=bool)  # rows that are stepped on after their episode
 
     def _reset(self, rows: NDArray[np.intp], seeds: Sequence[int | None], contexts: Array | None) -> None:
         for row in rows:
@@ -64,6 +68,9 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
             seed=None if self._seed[row] < 0 else int(self._seed[row]),
             options=None if drawn else {"context": self._given[row].copy()},
         )
+        self._ended[row] = False
+        for values in self._measures.values():
+            values[row] = np.nan
         self._write(row, observation, info)
         self._actions[row] = []
         self._switched[row] = False
@@ -72,17 +79,28 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
         observation, reward, terminated, truncated, info = self.envs[row].step(action)
         self._write(row, observation, info)
         self._actions[row].append(action)
+        self._ended[row] |= terminated or truncated
         return float(reward), bool(terminated), bool(truncated)
 
     def _write(self, row: int, observation: Any, info: dict[str, Any]) -> None:
         if np.shape(observation) != self.single_observation_space.shape:  # a single number would fill the whole row
             raise ValueError(f"observation of shape {np.shape(observation)}, not {self.single_observation_space.shape}")
         self._observations[row], self.contexts[row] = observation, info["context"]
+        if not self._measures or self._ended[row]:
+            return
+        for name, value in info.get("measures", {}).items():
+            if name not in self._measures:
+                raise unknown("measure", name, self._measures, "register_env(measures=)", of="info['measures']")
+            self._measures[name][row] = value
 
     def _step(self, actions: NDArray[Any]) -> tuple[Array, Flags, Flags]:
         results = [self._act(row, action) for row, action in enumerate(actions.copy())]
         reward, terminated, truncated = zip(*results, strict=True)
         return np.array(reward), np.array(terminated), np.array(truncated)
+
+    def measures(self) -> dict[str, Array]:
+        """Return the declared measures of every row's episode, NaN where its environment has reported none."""
+        return {name: values.copy() for name, values in self._measures.items()}
 
     def why_not_switch(self) -> str:
         """Return which environment has no set_context."""

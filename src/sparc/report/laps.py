@@ -1,44 +1,6 @@
-"""What laps are judged by: the measures of a race, what they are called, which way is better, and their means."""
+"""The former place of `report/measured.py` and `report/races.py`."""
 
-from __future__ import annotations
+from sparc.report.measured import mean_of, over_seeds, run_means
+from sparc.report.races import races
 
-import numpy as np
-from numpy.typing import NDArray
-
-from sparc.envs.measures import MEASURES
-from sparc.report.stats import mean_sem
-from sparc.suites.tables import EnvResults, Results
-
-Array = NDArray[np.float64]
-
-
-def races(results: Results) -> list[str]:
-    """Return the tests whose laps are judged; one without any results is taken for what all the others are."""
-    needed = {*MEASURES, "reference"}
-    found = {test: needed <= set(part.measured) for test, part in results.parts.items() if part.returns}
-    rest = bool(found) and all(found.values())
-    return [test for test in results.parts if found.get(test, rest)]
-
-
-def run_means(part: EnvResults, label: str, region: str, measure: str) -> Array:
-    """Return a measure's mean over the contexts of a region for each seed, as shown; NaN for one without any, (n,)."""
-    rows = part.matrix(label, region, measure)
-    counts = np.isfinite(rows).sum(axis=1)
-    means = np.nansum(rows, axis=1) / np.where(counts, counts, np.nan)
-    return MEASURES[measure].scale * means
-
-
-def mean_of(part: EnvResults, label: str, region: str, measure: str) -> tuple[float, float, int]:
-    """Return mean and s.e.m. over the seeds that have the measure, and how many these are."""
-    means = run_means(part, label, region, measure)
-    there = means[np.isfinite(means)]
-    return (*(mean_sem(there) if len(there) else (np.nan, np.nan)), len(there))
-
-
-def over_seeds(rows: Array) -> tuple[Array, Array]:
-    """Return each context's mean and s.e.m. over the seeds with a value there, of (n, M); NaN for too few, (M,)."""
-    there = np.isfinite(rows)
-    counts = there.sum(axis=0)
-    means = np.where(there, rows, 0.0).sum(axis=0) / np.where(counts, counts, np.nan)
-    squares = (np.where(there, rows - means, 0.0) ** 2).sum(axis=0)
-    return means, np.sqrt(squares / np.where(counts > 1, (counts - 1) * counts, np.nan))
+__all__ = ["mean_of", "over_seeds", "races", "run_means"]

@@ -13,7 +13,6 @@ import numpy as np
 from sparc.acting.evaluate import Evaluation, evaluate
 from sparc.contexts import ContextSpace
 from sparc.envs.contextual import ProgressCall
-from sparc.envs.racing.tasks import PHYSICS
 from sparc.envs.registry import get_env
 from sparc.errors import UserError
 from sparc.runs.run import Run
@@ -30,25 +29,24 @@ def read_evaluation(stem: Path) -> Evaluation:
     return evaluation
 
 
-def other_physics(run: Run, asked: str | None = None) -> str:
-    """Name the physics that a run is tested in, the one asked for or that of training; nothing if it is the usual."""
-    physics = asked or run.config.env_options.get("physics", PHYSICS[0])
-    return "" if physics == PHYSICS[0] else str(physics)
-
-
 def stem_of(
-    run: Run, number: int, grid: int, episodes: int, physics: str | None = None, part: Part | None = None
+    run: Run, number: int, grid: int, episodes: int, variant: str | None = None, part: Part | None = None
 ) -> Path:
-    """Name the files of an evaluation, by the physics and the part of the contexts that it is in."""
+    """Name the files of an evaluation, by the variant and the part of the contexts that it is of."""
     contexts = part.word if part else f"grid{grid}"
-    parts = (f"{number}-{contexts}" + (f"x{episodes}" if episodes > 1 else ""), other_physics(run, physics))
+    parts = (f"{number}-{contexts}" + (f"x{episodes}" if episodes > 1 else ""), variant_of(run, variant))
     return run.evaluations / "-".join(filter(None, parts))
 
 
-def tested_with(run: Run, physics: str | None = None) -> dict[str, Any]:
-    """Return the options that a run is tested with, in another physics where one is asked for."""
-    asked = {} if physics is None else {"physics": physics}
-    return get_env(run.config.env).options_of_test(run.config.env_options, asked)
+def variant_of(run: Run, asked: str | None = None) -> str:
+    """Name the variant that a run is tested in, the one asked for or that of training; nothing for the usual one."""
+    return get_env(run.config.env).variant_of(tested_with(run, asked))
+
+
+def tested_with(run: Run, variant: str | None = None) -> dict[str, Any]:
+    """Return the options that a run is tested with: those of training, and of a variant where one is asked for."""
+    entry = get_env(run.config.env)
+    return entry.options_of_test(run.config.env_options, entry.variant_options(variant) if variant else {})
 
 
 class Part(NamedTuple):
@@ -82,24 +80,24 @@ def evaluate_run(
     episodes: int,
     which: str,
     progress: ProgressCall | None,
-    physics: str | None = None,
+    variant: str | None = None,
     part: Part | None = None,
     out: Path | None = None,
 ) -> tuple[Evaluation, Path]:
     """Evaluate a run's checkpoint on the grid; write rows and summary; return the files' common stem.
 
-    physics is for environments that have more than one; without it, tests are in that of training. A test in a part of
-    the contexts has files of its own, which suites do not read. With out, nothing is written into the run.
+    variant is one of the environment's named tests; without it, tests are as in training. A test in a part of the
+    contexts has files of its own, which suites do not read. With out, nothing is written into the run.
     """
     from sparc.runs.load import load
 
     number = run.choose(which)
     env, space = run.config.env, get_env(run.config.env).context_space
     policy = load(run.path, number)
-    options = tested_with(run, physics)
+    options = tested_with(run, variant)
     contexts = part.contexts if part else space.grid(grid)
     evaluation = evaluate(policy, env, contexts, episodes, progress=progress, **options)
-    stem = stem_of(run, number, grid, episodes, physics, part)
+    stem = stem_of(run, number, grid, episodes, variant, part)
     if out is not None:
         stem = out / stem.name
     stem.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from sparc.acting.evaluate import Evaluation
 from sparc.envs.contextual import ProgressCall
-from sparc.envs.measures import JUDGED
+from sparc.envs.measures import RETURN
 from sparc.envs.registry import get_env
 from sparc.errors import SparcError, UserError
 from sparc.methods import find_method
@@ -20,7 +20,6 @@ from sparc.suites.status import Standing, finished, survey
 from sparc.suites.suite import Member, Suite
 from sparc.suites.tables import EXPLAINED, VARIANTS, Curve, EnvResults, Results, by_label, label
 
-SAME_LAP = 1e-3  # s: the resolution of a lap time
 OTHER_CONTEXTS = "It was tested in other contexts than the suite's: delete its evaluations and run the suite."
 
 
@@ -31,12 +30,13 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
     for done, member in enumerate(members):
         if progress:
             progress(done, len(members))
-        space = get_env(member.config.env).context_space.as_tested()
+        env = get_env(member.config.env)
+        space = env.context_space.as_tested()
         contexts = space.grid(suite.grid)
         if short(member) not in envs:
             ind = space.is_train(contexts)
-            elsewhere = {name: EnvResults(space, contexts, ind) for name in suite.physics}
-            envs[short(member)] = EnvResults(space, contexts, ind, physics=elsewhere)
+            variants = {name: EnvResults(space, contexts, ind, criteria=env.criteria) for name in suite.variants}
+            envs[short(member)] = EnvResults(space, contexts, ind, variants=variants, criteria=env.criteria)
         part = envs[short(member)]
         entry = describe(member, survey(suite, member, folder), folder)
         if entry["state"] == "done":
@@ -53,11 +53,12 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
         "updates": suite.updates,
         "grid": suite.grid,
         "episodes": suite.episodes,
-        "physics": suite.physics,
+        "variants": suite.variants,
         "runs": suite.runs,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "contexts": {env: part.space.to_dict() for env, part in envs.items()},
         "labels": {env: part.named for env, part in envs.items() if by_label(part.space, part.named)},
+        "criteria": {env: part.criteria.to_dict() for env, part in envs.items()},
         "reference": suite.reference,
         "commands": suite.commands(),
         "methods": {method_name(member): find_method(member.config.method).describe() for member in members},
@@ -110,22 +111,23 @@ def describe(member: Member, standing: Standing, folder: Path) -> dict[str, Any]
 def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, Any]:
     """Put a run's results in their places and name the checkpoint that they are of."""
     number, evaluation, trace, latents, elsewhere = finished(suite, run)
-    for place, tested in ((part, evaluation), *((part.physics[name], tested) for name, tested in elsewhere.items())):
+    for place, tested in ((part, evaluation), *((part.variants[name], tested) for name, tested in elsewhere.items())):
         if not np.array_equal(tested.cells()[0], part.contexts):
             raise UserError(OTHER_CONTEXTS)
-        check_references(place, tested, member)
+        check_givens(place, tested, member)
     if latents and len(latents.psi) != len(part.contexts):
         raise UserError(OTHER_CONTEXTS)
     scores = [record for record in run.records() if record["kind"] == "evaluation"]
     updates, means = (np.array([record[key] for record in scores], float) for key in ("updates", "mean_return"))
     phase = np.array([record["phase"] for record in scores], str)
-    wanted = (*JUDGED, *EXPLAINED, *(f"{variant}_{name}" for variant in VARIANTS for name in JUDGED))
+    judged = [name for name in part.criteria.judged_by if name != RETURN]
+    wanted = (*judged, *EXPLAINED, *(f"{variant}_{name}" for variant in VARIANTS for name in judged))
     measures = {name: np.array([record.get(name, np.nan) for record in scores], float)
                 for name in wanted if any(name in record for record in scores)}  # fmt: skip
     name, seed = label(method_name(member), member.variation), member.config.seed
     add_cells(part, name, seed, evaluation)
-    for physics, tested in elsewhere.items():
-        add_cells(part.physics[physics], name, seed, tested)
+    for variant, tested in elsewhere.items():
+        add_cells(part.variants[variant], name, seed, tested)
     part.curves.setdefault(name, {})[seed] = Curve(updates, means, phase, measures)
     if len(trace.step):  # none where the context cannot be switched
         part.traces.setdefault(name, {})[seed] = trace
@@ -134,19 +136,18 @@ def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, A
     return {"checkpoint": number}
 
 
-def check_references(part: EnvResults, evaluation: Evaluation, member: Member) -> None:
-    """Refuse laps that were compared with other laps of the built-in AI than those of the runs before."""
-    if "reference" not in evaluation.measures:
-        return
-    own = evaluation.cells(evaluation.measures["reference"])[2]
-    for name, seeds in part.measures.items():
-        for seed, measures in seeds.items():
-            if not np.allclose(own, measures.get("reference", own), rtol=0.0, atol=SAME_LAP):
-                own_path = member.path.as_posix()
-                raise UserError(
-                    f"{own_path} was compared with other laps of the built-in AI than {name}, seed {seed}: "
-                    "delete its evaluations, or those of the other if they are the older ones, and run the suite."
-                )
+def check_givens(part: EnvResults, evaluation: Evaluation, member: Member) -> None:
+    """Refuse an evaluation whose contexts had other givens, such as a reference time, than those of the runs before."""
+    for given in (name for name in part.criteria.givens if name in evaluation.measures):
+        own = evaluation.cells(evaluation.measures[given])[2]
+        for name, seeds in part.measures.items():
+            for seed, measures in seeds.items():
+                measure = part.criteria[given]
+                if not np.allclose(own, measures.get(given, own), rtol=0.0, atol=10.0**-measure.digits):
+                    raise UserError(
+                        f"{member.path.as_posix()} was tested with another {measure.title} than {name}, seed {seed}: "
+                        "delete its evaluations, or those of the other if they are the older ones, and run the suite."
+                    )
 
 
 def add_cells(part: EnvResults, key: str, seed: int, evaluation: Evaluation) -> None:

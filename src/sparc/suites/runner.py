@@ -22,13 +22,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from sparc.envs.registry import get_env
 from sparc.errors import SparcError
 from sparc.machine import PARENT, Stop, usable_cores
 from sparc.runs.run import Run
 from sparc.suites.plan import cost, longest_first
 from sparc.suites.status import STATES, Standing, State, complaint, finished, log_of, newest, next_test, survey
 from sparc.suites.suite import Member, Suite
-from sparc.text import duration, outcome
+from sparc.text import duration
 
 POLL_SECONDS = 0.5
 STARTABLE: tuple[State, ...] = ("stopped", "waiting")  # members that no process works on yet
@@ -146,7 +147,8 @@ class Runner:
             self.measure(before, standing, *self.begun[member])
         if standing.state == "done":  # whatever the process said: another one may have been quicker
             summary = finished(self.suite, Run.open(path)).evaluation.summary()
-            self.tell(member, "done: " + ", ".join(f"{r.upper()} {outcome(part)}" for r, part in summary.items()))
+            outcome = get_env(member.config.env).criteria.outcome
+            self.tell(member, "done: " + "; ".join(f"{r.upper()} {outcome(part)}" for r, part in summary.items()))
         elif standing.state in STARTABLE and (failed or (before == "evaluating" and not self.advanced(member))):
             self.fail(member, complaint(path) or standing.note or f"exit code {code}")
         elif standing.state in ("failed", "other config"):

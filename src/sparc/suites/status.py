@@ -8,12 +8,12 @@ from typing import Literal, NamedTuple, get_args
 
 from sparc.acting.adaptation import Latents, Trace
 from sparc.acting.evaluate import Evaluation
+from sparc.envs.registry import get_env
 from sparc.errors import RunFailure, SparcError
 from sparc.runs.adaptations import read_adaptation
 from sparc.runs.run import Run
 from sparc.runs.tests import read_evaluation, stem_of
 from sparc.suites.suite import Member, Suite, fixed_length
-from sparc.text import outcome
 
 State = Literal["training", "evaluating", "failed", "in use", "other config", "stopped", "waiting", "done"]
 STATES: tuple[State, ...] = get_args(State)
@@ -51,7 +51,9 @@ def survey(suite: Suite, member: Member, folder: Path) -> Standing:
         try:
             summary = finished(suite, run).evaluation.summary()
             region = list(summary)[-1]  # OOD, where there is any
-            return Standing("done", *progress[:2], f"{region.upper()} {outcome(summary[region])}")
+            return Standing(
+                "done", *progress[:2], f"{region.upper()} {get_env(run.config.env).criteria.outcome(summary[region])}"
+            )
         except SparcError as error:
             note = note or str(error)
     if run.is_locked():  # one that is done may be in use as well: tested again, in another suite that shares it
@@ -72,11 +74,12 @@ def other_config(run: Run, member: Member) -> str:
 def newest(run: Run) -> tuple[int, float, str]:
     """Read updates, speed and score from the newest metrics."""
     updates, speed, score = run.updates(), 0.0, ""
+    criteria = get_env(run.config.env).criteria
     for record in run.records(NEWEST_BYTES):
         if record["kind"] == "train":
             updates, speed = max(updates, record["updates"]), record["updates_per_s"]
         elif record["kind"] == "evaluation":
-            score = f"IND {outcome(record)}"
+            score = f"IND {criteria.outcome(record)}"
     return updates, speed, score
 
 
@@ -87,34 +90,36 @@ class Finished(NamedTuple):
     evaluation: Evaluation
     trace: Trace
     latents: Latents | None
-    elsewhere: dict[str, Evaluation]  # by physics
+    elsewhere: dict[str, Evaluation]  # by variant
 
 
 def finished(suite: Suite, run: Run) -> Finished:
     """Return the best checkpoint with its evaluations and its adaptation, if all of that is there and whole."""
     number = run.choose("best")
     evaluation, adaptation = tested(suite, run, number), read_adaptation(run, number, suite.grid)
-    return Finished(number, evaluation, *adaptation, {name: tested(suite, run, number, name) for name in suite.physics})
+    return Finished(
+        number, evaluation, *adaptation, {name: tested(suite, run, number, name) for name in suite.variants}
+    )
 
 
-def tested(suite: Suite, run: Run, number: int, physics: str | None = None) -> Evaluation:
-    """Return a checkpoint's evaluation in the physics of its training or in another one."""
-    stem = stem_of(run, number, suite.grid, suite.episodes, physics)
+def tested(suite: Suite, run: Run, number: int, variant: str | None = None) -> Evaluation:
+    """Return a checkpoint's evaluation in the environment as in training, or in a variant of it."""
+    stem = stem_of(run, number, suite.grid, suite.episodes, variant)
     if not stem.with_suffix(".json").exists():
-        raise RunFailure(f"not evaluated yet{f' in the {physics} physics' if physics else ''}")
+        raise RunFailure(f"not evaluated yet{f' in the variant {variant}' if variant else ''}")
     return read_evaluation(stem)
 
 
 def next_test(suite: Suite, run: Run) -> list[str]:
     """Return the options of `sparc evaluate RUN` for the first test that a trained run lacks; none if it lacks none."""
     number = run.choose("best")
-    for physics in (None, *suite.physics):
+    for variant in (None, *suite.variants):
         try:
-            tested(suite, run, number, physics)
-            if physics is None:
+            tested(suite, run, number, variant)
+            if variant is None:
                 read_adaptation(run, number, suite.grid)
         except SparcError:
-            return ["--adaptation"] if physics is None else ["--physics", physics]
+            return ["--adaptation"] if variant is None else ["--variant", variant]
     return []
 
 

@@ -22,6 +22,7 @@ from sparc.errors import UserError, unknown
 from sparc.files import replace
 from sparc.methods import find_method
 from sparc.methods.phases import phase_options, with_further_phases
+from sparc.suites.older import with_new_names
 from sparc.suites.tables import env_of
 
 PROVIDED = Path(__file__).parent / "library"
@@ -64,7 +65,7 @@ class Suite:
     variations: dict[str, dict[str, Any]] = field(default_factory=dict)  # name → fields
     grid: int = 21
     episodes: int = 1
-    physics: list[str] = field(default_factory=list)  # races: tested in these as well, besides that of training
+    variants: list[str] = field(default_factory=list)  # of the environments: every run is tested in these as well
     runs: str = ""  # a suite whose runs, in the folder beside this one's, are this one's too
     reference: dict[str, Any] | None = None  # published values, see check_reference
 
@@ -158,7 +159,7 @@ def is_file(name: str) -> bool:
 
 def read_suite(path: Path) -> Suite:
     """Read and check a suite file."""
-    values = read_config(path, "suite file")
+    values = with_new_names(read_config(path, "suite file"))
     values.setdefault("name", path.stem)
     for key in values:
         if key not in FIELDS:
@@ -205,7 +206,7 @@ def checked(suite: Suite) -> Suite:
         value = getattr(suite, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < low:
             raise UserError(f"{name} must be a whole number of at least {low}, not {value!r}.")
-    check_physics(suite)
+    check_variants(suite)
     check_reference(suite.reference)
     paths = [member.path for member in suite.members()]  # every config checks itself
     if twice := [path for path in paths if paths.count(path) > 1]:
@@ -213,45 +214,39 @@ def checked(suite: Suite) -> Suite:
     return suite
 
 
-def check_physics(suite: Suite) -> None:
-    """Refuse another physics than races have, before anything is trained."""
-    if not isinstance(suite.physics, list):
-        raise UserError(f"physics must be a list, not {suite.physics!r}.")
-    if not suite.physics:
-        return
-    from sparc.envs.racing import RACES
-    from sparc.envs.racing.tasks import PHYSICS
-
-    others = PHYSICS[1:]  # the first is that of training
-    for name in suite.physics:
-        if name not in others:
-            raise UserError(f"physics can name {', '.join(others)}, not {name!r}.")
+def check_variants(suite: Suite) -> None:
+    """Refuse variants that an environment does not have, before anything is trained."""
+    if not isinstance(suite.variants, list):
+        raise UserError(f"variants must be a list, not {suite.variants!r}.")
     for env in suite.envs:
-        if get_env(env).id not in RACES:
-            raise UserError(f"physics goes with races, and {env} is none.")
+        entry = get_env(env)
+        for name in suite.variants:
+            if not entry.variant_of(entry.options_of_test({}, entry.variant_options(str(name)))):
+                raise UserError(f"variants cannot name '{name}': it is what {env} is tested in anyway.")
 
 
 def check_reference(reference: Any) -> None:
-    """Refuse published values that the report could not show: of returns out of distribution, or of laps.
+    """Refuse published values that the report could not show: of returns out of distribution, or of measures.
 
-    title, updates; note, of what they can tell; ood: environment → method → [mean, s.e.m.]; laps: environment, or
-    "environment, updated physics" → region → method → measure → [mean, s.e.m.] or [mean], shares in percent.
+    title, updates; note, of what they can tell; ood: environment → method → [mean, s.e.m.]; measures: environment, or
+    "environment, variant" → region → method → measure → [mean, s.e.m.] or [mean], as they are shown.
     """
     if reference is None:
         return
     try:
         int(reference["updates"]), str(reference["title"])
         returns = list(reference.get("ood", {}).items())
-        laps = [(test, of) for test, regions in reference.get("laps", {}).items() for of in regions.values()]
-        for test, methods in [*returns, *laps]:
+        measured = [(test, of) for test, regions in reference.get("measures", {}).items() for of in regions.values()]
+        for test, methods in [*returns, *measured]:
             get_env(env_of(str(test)))
             for label in methods:
                 find_method(str(label).split()[0])
         for mean, sem in (pair for _, methods in returns for pair in methods.values()):
             float(mean), float(sem)
-        for numbers in (found for _, methods in laps for measures in methods.values() for found in measures.values()):
+        for numbers in (found for _, methods in measured for values in methods.values() for found in values.values()):
             [float(number) for number in numbers[:2]]
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UserError(
-            "reference must hold title, updates and ood: {environment: {method: [mean, s.e.m.]}}, or laps for races."
+            "reference must hold title, updates and ood: {environment: {method: [mean, s.e.m.]}}, or measures: "
+            "{environment: {region: {method: {measure: [mean, s.e.m.]}}}}."
         ) from None

@@ -3,9 +3,9 @@
 manifest.json        the suite, its environments' contexts, every member: its run, checkpoint, state, versions
 cells-<env>.csv      a row per member and context of the grid: the mean return over the episodes, and measures of it;
                      a context that has a name and more than two features goes by its name, as in the manifest's labels
-cells-<env>-<physics>.csv  the same in a physics that was not trained in
+cells-<env>-<variant>.csv  the same in a variant of the environment
 curves-<env>.csv     a row per member and evaluation during training: the mean return in the IND settings that
-                     checkpoints are chosen by, the phase; of races also the share of clean laps and the ratio; and what
+                     checkpoints are chosen by, the phase; the measures that the environment is judged by; and what
                      explains them (docs/runs.md): the policy's variants, φ's error, the critics' bias, the entropy
 traces-<env>.csv     a row per member and step around a switch of the context in mid-episode
 latents-<env>.csv    a row per member and context of the grid: ψ(c) and φ(h) in two dimensions
@@ -19,7 +19,7 @@ from __future__ import annotations
 import csv
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,10 +30,12 @@ from numpy.typing import NDArray
 
 from sparc.acting.adaptation import Latents, Trace
 from sparc.contexts import ContextSpace
+from sparc.envs.measures import RETURN, Criteria
 from sparc.errors import UserError
 from sparc.files import cell, open_table, write_table
 from sparc.methods.registry import MethodEntry, described_method
 from sparc.suites.manifest import find_table, write_manifest
+from sparc.suites.older import criteria_of, with_new_names
 
 Array = NDArray[np.float64]
 Value = TypeVar("Value")
@@ -45,7 +47,7 @@ BROKEN = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError,
 LABEL = "label"  # of a context
 ROUNDING = 1e-7  # relative: numbers are written with eight digits
 PROTAGONIST, RIVAL = 2, 1  # the prominence of methods that comparisons are about, and of those they meet first
-APART = ", "  # between an environment and the physics that it was tested in
+APART = ", "  # between an environment and the variant of it that was tested
 VARIANTS = {"expert": "the expert, told the context", "newest": "the newest weights"}  # beside what is shipped
 # What explains a run, at every evaluation during training.
 EXPLAINED = (
@@ -63,6 +65,10 @@ class Curve:
     phase: NDArray[np.str_]  # (T,) "train"; of RMA "expert", then "adapter"
     measures: dict[str, Array] = field(default_factory=dict)  # by name, (T,) each, over the same settings; NaN: none
 
+    def values(self, name: str) -> Array:
+        """Return the return or a measure, (T,); NaN where there is none."""
+        return self.returns if name == RETURN else self.measures.get(name, np.full(len(self.updates), np.nan))
+
 
 @dataclass(frozen=True)
 class EnvResults:
@@ -77,7 +83,8 @@ class EnvResults:
     traces: ByMember[Trace] = field(default_factory=dict)
     latents: ByMember[Latents] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)  # (M,) what the contexts are called, where they have names
-    physics: dict[str, EnvResults] = field(default_factory=dict)  # the same runs and contexts in another physics
+    variants: dict[str, EnvResults] = field(default_factory=dict)  # the same runs and contexts in variants of it
+    criteria: Criteria = field(default_factory=Criteria)  # how the measures are read, and which of them judge
 
     @property
     def regions(self) -> list[str]:
@@ -89,6 +96,12 @@ class EnvResults:
         """Return the names of the measures, in the environment's order."""
         return list(dict.fromkeys(name for seeds in self.measures.values() for of in seeds.values() for name in of))
 
+    @property
+    def judged_by(self) -> tuple[str, ...]:
+        """Return what the environment is judged by: measures that all runs have, or the return."""
+        found = [set(of) for seeds in self.measures.values() for of in seeds.values()]
+        return self.criteria.judged(set.intersection(*found)) if found else self.criteria.judged_by
+
     def there(self, kind: str, label: str) -> dict[int, Any]:
         """Return what the seeds of a label have of a kind of result, but for those whose table would have no row."""
         found: dict[int, Any] = getattr(self, kind).get(label, {})
@@ -96,9 +109,8 @@ class EnvResults:
 
     def matrix(self, label: str, region: str | None = None, measure: str | None = None) -> Array:
         """Return the returns, or a measure, of a label's seeds, (seeds, cells), of all, the IND or the OOD cells."""
-        values = (
-            self.returns[label].values() if measure is None else (of[measure] for of in self.measures[label].values())
-        )
+        own = measure in (None, RETURN)
+        values = self.returns[label].values() if own else (of[str(measure)] for of in self.measures[label].values())
         rows = np.stack(list(values))
         return rows if region is None else rows[:, self.ind if region == "ind" else ~self.ind]
 
@@ -112,11 +124,11 @@ class Results:
 
     @property
     def parts(self) -> dict[str, EnvResults]:
-        """Return the results of every test: in each environment, and there in another physics."""
+        """Return the results of every test: in each environment, and in variants of it."""
         found = {}
         for env, part in self.envs.items():
             found[env] = part
-            found |= {f"{env}{APART}{name} physics": other for name, other in part.physics.items()}
+            found |= {f"{env}{APART}{name}": other for name, other in part.variants.items()}
         return found
 
     @property
@@ -178,14 +190,14 @@ class Results:
         return f"{' and '.join(titles)} first phase is told the context"
 
     @property
-    def variants(self) -> list[str]:
+    def policy_variants(self) -> list[str]:
         """Return the variants of policies that were evaluated in training."""
         curves = [curve for part in self.envs.values() for seeds in part.curves.values() for curve in seeds.values()]
         columns = {column for curve in curves for column in curve.measures}
         return [name for name in VARIANTS if any(column.startswith(f"{name}_") for column in columns)]
 
     def members(self, test: str, label_: str) -> list[dict[str, Any]]:
-        """Return the manifest's entries of one environment, in whatever physics, and label."""
+        """Return the manifest's entries of one environment, in whatever variant, and label."""
         found = (m for m in self.manifest["members"] if m["env"] == env_of(test))
         return [m for m in found if label(m["method"], m["variation"]) == label_]
 
@@ -221,7 +233,7 @@ def write(results: Results, folder: Path) -> None:
         for kind, (columns, rows) in tables(part, results.methods).items():
             write_table(folder / f"{kind}-{env}.csv", [*KEYS, *columns], rows)
             written.append(f"{kind}-{env}.csv")
-        for name, other in part.physics.items():
+        for name, other in part.variants.items():
             columns, rows = tables(other, results.methods)["cells"]
             write_table(folder / f"cells-{env}-{name}.csv", [*KEYS, *columns], rows)
     write_manifest(results.manifest, folder, written)
@@ -250,9 +262,6 @@ def tables(
                 for row in zip(*columns(value), strict=True):
                     yield [*identity[name], seed, *map(cell, row)]
 
-    def of_curve(v: Curve) -> Iterator[Any]:
-        return (v.measures.get(of, np.full(len(v.updates), np.nan)) for of in measured)
-
     return {
         "cells": (
             [*(label_column | known_by), "region", "return", *part.measured],
@@ -260,7 +269,7 @@ def tables(
         ),
         "curves": (
             ["updates", "return", "phase", *measured],
-            rows(part.curves, lambda v: (v.updates, v.returns, v.phase, *of_curve(v))),
+            rows(part.curves, lambda v: (v.updates, v.returns, v.phase, *map(v.values, measured))),
         ),
         "traces": (
             ["region", "step", "reward", "distance", "rows"],
@@ -281,11 +290,10 @@ def read(folder: Path) -> Results:
             "`sparc suite report NAME` writes results."
         )
     try:
-        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest = with_new_names(json.loads((folder / "manifest.json").read_text()))
         spaces = {env: ContextSpace.from_dict(space) for env, space in manifest["contexts"].items()}
-        grid, physics, labels = manifest["grid"], manifest.get("physics", []), manifest.get("labels", {})
         find = partial(find_table, folder, manifest)
-        envs = {env: read_env(find, env, s, grid, physics, labels.get(env, [])) for env, s in spaces.items()}
+        envs = {env: read_env(find, env, space, manifest) for env, space in spaces.items()}
         results = Results(manifest, envs)
         check_members(results)
         return results
@@ -299,13 +307,13 @@ def read(folder: Path) -> Results:
         ) from error
 
 
-def read_env(
-    find: Callable[[str], Path], env: str, space: ContextSpace, grid: int, physics: Iterable[str], labels: list[str]
-) -> EnvResults:
+def read_env(find: Callable[[str], Path], env: str, space: ContextSpace, manifest: Mapping[str, Any]) -> EnvResults:
     """Read the tables of an environment; refuse rows of other contexts than those of the grid, or of its labels."""
     tables = {kind: read_table(find(f"{kind}-{env}.csv")) for kind in ("cells", "curves", "traces", "latents")}
-    elsewhere = {name: read_table(find(f"cells-{env}-{name}.csv")) for name in physics}
-    contexts = space.grid(grid)
+    variants = {name: read_table(find(f"cells-{env}-{name}.csv")) for name in manifest.get("variants", [])}
+    labels: list[str] = manifest.get("labels", {}).get(env, [])
+    criteria = criteria_of(manifest, env)
+    contexts = space.grid(manifest["grid"])
     ind = space.is_train(contexts)
     known = {LABEL, *space.names, "region", "return"}
     if labels and len(labels) != len(contexts):
@@ -337,7 +345,7 @@ def read_env(
         if len(named) > 1:
             raise ValueError(f"the runs of {env} do not call their contexts the same")
         measures = convert(table, lambda c: {name: c[name].astype(float) for name in c if name not in known})
-        return EnvResults(space, contexts, ind, returns, measures, named=list(*named), **others)
+        return EnvResults(space, contexts, ind, returns, measures, named=list(*named), criteria=criteria, **others)
 
     def curve(c: Columns) -> Curve:
         measures = {name: c[name].astype(float) for name in c if name not in ("updates", "return", "phase")}
@@ -354,7 +362,7 @@ def read_env(
         curves=convert(tables["curves"], curve),
         traces=convert(tables["traces"], trace),
         latents=convert(tables["latents"], latents),
-        physics={name: of_cells(table) for name, table in elsewhere.items()},
+        variants={name: of_cells(table) for name, table in variants.items()},
     )
 
 

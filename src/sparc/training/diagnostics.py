@@ -20,7 +20,7 @@ Array = NDArray[Any]
 BANDS = (0, 10, 50)  # the first episode position of each: the history is nearly empty, filling up, full
 BAND_ROWS = 1_000  # of each band, at most
 BAND_DRAWS = 50_000  # among which they are looked for: the first ten steps of a thousand are rare
-Q_EPISODES = 16  # episodes of an evaluation that are recorded for the critics, at most: laps are long
+Q_EPISODES = 16  # episodes of an evaluation that are recorded for the critics, at most: some are long
 Q_ROWS = 2_000  # steps of these that the critics are asked about, at most
 CUT_OFF = 0.01  # the largest weight γ^k of what the end of a truncated episode leaves out of a discounted return
 

@@ -31,7 +31,7 @@ from sparc.training.replay import Replay
 
 EVALUATION_SEED = 1_000_000  # the training evaluations begin from the same states each time
 DIAGNOSIS_SEED = 1  # parts what is measured from what is learned from
-VARIANT_SETTINGS = 25  # at most, that variants of the policy are evaluated in: laps take long
+VARIANT_SETTINGS = 25  # at most, that variants of the policy are evaluated in: long episodes take their time
 LEARNING = ("entropy", "temperature", "critic_gradient_norm", "critic_clipped")  # metrics that an evaluation repeats
 Report = Callable[[dict[str, Any]], None]
 
@@ -258,7 +258,7 @@ class Trainer:
             pairs |= {measure: (own.measures[measure], values) for measure, values in shipped.measures.items()}
             for what, (ours, values) in pairs.items():
                 value = float(ours.mean() + (values[chosen].mean() - values[some].mean()))
-                if np.isfinite(value):  # every lap has a ratio, but not a time
+                if np.isfinite(value):  # some measures are not of every episode
                     found[f"{name}_{what}"] = value
         return found
 

@@ -27,7 +27,7 @@ from sparc.report.figures.races import racing_line
 from sparc.report.figures.style import RESOLUTIONS, write
 from sparc.runs.load import load
 from sparc.runs.run import Run
-from sparc.runs.tests import choose_contexts, other_physics, tested_with
+from sparc.runs.tests import choose_contexts, tested_with, variant_of
 from sparc.watch.lap_page import LINE, Course, Drive, write_replay
 
 if TYPE_CHECKING:  # brings JAX
@@ -167,7 +167,7 @@ def replay_run(
     drives, road = drive_laps(load(run.path, number), env, contexts, tested_with(run, physics), progress)
     columns = [TRACK_COLUMNS.index(column.name) for column in LINE]
     line = road.table[:: max(1, round(COURSE_POINTS * len(road.table) / road.length)), columns]
-    name = "-".join(filter(None, (str(number), other_physics(run, physics))))
+    name = "-".join(filter(None, (str(number), variant_of(run, physics))))
     path = out or run.path / "replays" / f"{name}.html"
     title = f"{run.config.method} on {env}, seed {run.config.seed}, {number:,} updates"
     write_replay(path, Course(RACES[env][0].name, road.length, line), drives, title)

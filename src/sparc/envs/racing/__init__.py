@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from sparc.envs.contextual import Array, ProgressCall
-from sparc.envs.racing.env import EPISODE_STEPS, RaceVectorEnv, choose_by, make_race, reference_times, score, weak_laps
+from sparc.envs.racing.env import EPISODE_STEPS, RaceVectorEnv, choose_by, make_race, reference_times, weak_laps
+from sparc.envs.racing.measures import JUDGED, MEASURES, VARIANTS
 from sparc.envs.racing.reference import find_references
 from sparc.envs.racing.tasks import PHYSICS, CarModels, PowerMass, Task
 from sparc.envs.racing.torcs.installation import DATA
@@ -90,7 +91,9 @@ def _register(track: Track) -> None:
             make_vector=partial(RaceVectorEnv, track, task),
             max_episode_steps=EPISODE_STEPS,
             test_options={"setting": "lap", "max_episode_steps": LAP_STEPS},
-            score=score,
+            measures=MEASURES,
+            judged_by=JUDGED,
+            variants=VARIANTS,
             choose_by=choose_by,
             prepare=partial(prepare, track, task),
             preparing=f"the built-in AI drives on {track.name}",

@@ -253,11 +253,6 @@ def weak_laps(task: Task, contexts: Array, laps: Sequence[Reference]) -> list[tu
     return [(name, lap) for name, lap in found if lap.off or lap.wall or lap.damage]
 
 
-def score(measures: Mapping[str, Array]) -> list[float]:
-    """Return what the Pareto front is made of: the share of clean laps, and minus the ratio."""
-    return [float(measures["clean"].mean()), -float(measures["ratio"].mean())]
-
-
 def choose_by(measures: Mapping[str, Array]) -> float:
     """Return what the best checkpoint is chosen by: minus the mean ratio, with UNCLEAN for a lap that is not clean."""
     return -float(np.where(measures["clean"] > 0, measures["ratio"], UNCLEAN).mean())

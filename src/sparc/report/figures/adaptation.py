@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc.acting.adaptation import Latents, Trace
+from sparc.envs.measures import RETURN
 from sparc.report.figures.maps import COLOURS, axis_label
 from sparc.report.figures.style import (
     ALARM,
@@ -25,7 +26,6 @@ from sparc.report.figures.style import (
     with_looks,
 )
 from sparc.report.gaps import gaps, how_many, labels_in, means_over
-from sparc.report.laps import races
 from sparc.report.settling import moving_average, settling
 from sparc.report.stats import cell_table
 from sparc.suites.tables import Array, EnvResults, Results
@@ -56,12 +56,12 @@ def adaptation(results: Results, env: str) -> Figure | None:
     figure, panels = new_figure(2, 2, 4.3, sharex=True, sharey="row")
     titles: dict[Axes, str] = {}  # of the legends
     notes = gaps(results, env, "traces", names)
-    on_road = env in races(results)  # where the reward goes up and down with the bends
+    judged = RETURN in part.judged_by  # elsewhere the reward may go up and down for reasons of its own
     for column, (region, words) in enumerate(REGIONS.items()):
         switched = {name: [trace for trace in found if reaches(trace, region)] for name, found in traces.items()}
         for row, (quantity, smooth) in enumerate((("distance", 1), ("reward", gait))):
             panel = panels[row, column]
-            drawn, tells = set[int](), quantity == "distance" or not on_road
+            drawn, tells = set[int](), quantity == "distance" or judged
             for name, found in switched.items():
                 step, values, running = align(found, region, quantity)
                 whole = np.isfinite(values).all(axis=0)  # up to where some episodes of every seed are running
@@ -74,7 +74,7 @@ def adaptation(results: Results, env: str) -> Figure | None:
                     drawn.add(len(found))
             if panel.lines:
                 of = f" (mean of {how_many(drawn)})" if max(drawn) > 1 else ""
-                titles[panel] = ("settled after" if tells else "the reward follows the bends") + of
+                titles[panel] = ("settled after" if tells else "not judged by the reward") + of
             else:
                 panel.text(0.5, 0.5, "no results", transform=panel.transAxes, ha="center", va="center", color=ALARM)
             panel.axvline(0, color=GREY, lw=0.8, zorder=0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparc.envs.measures import JUDGED, MEASURES
+from sparc.envs.measures import RETURN
 from sparc.report.figures.maps import draw_gap
 from sparc.report.figures.panels import env_panels, label_handles, runs
 from sparc.report.figures.style import (
@@ -23,7 +23,6 @@ from sparc.report.figures.style import (
     with_looks,
 )
 from sparc.report.gaps import gaps, labels_in, means_over
-from sparc.report.laps import races
 from sparc.report.stats import cell_table, mean_sem
 from sparc.suites.tables import VARIANTS, Curve, Results
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-LEARNED = {None: "return", "clean": "clean laps [%]", "ratio": "ratio (less is better)"}  # during training
 VARIANT_DASHES: dict[str, Any] = {"expert": (0, (4, 2)), "newest": (0, (1, 1.5))}
 TOLD_LOOKS: dict[str, Any] = {"ls": (0, (2, 2)), "mfc": "white", "alpha": 0.5}  # pale, dashed, open
 
@@ -42,48 +40,48 @@ def learning_curves(results: Results) -> Figure:
     """Draw the IND return during training, a panel per environment: the mean over the seeds ± s.e.m.
 
     Thin lines are of the policy's variants: the expert with the true context, the newest weights.
-    A race, whose return does not show how fast it is, has two instead: the share of clean laps, and the ratio.
+    An environment that is judged by measures has a panel for each of these instead.
     """
-    shown = [(env, measure) for env in results.envs for measure in learned(results, env)]
+    shown = [(env, name) for env in results.envs for name in learned(results, env)]
     both = len(shown) == 2 * len(results.envs)  # side by side
     figure, panels = env_panels(results, 2.3, len(shown), 2 if both else 3)
-    before: str | None = ""
+    before = ""
     for panel, (env, measure) in zip(panels.flat, shown, strict=False):
         for name in labels_in(results, env):
             if results.envs[env].there("curves", name):
                 draw_learning(panel, results, env, name, measure)
+        words = results.envs[env].criteria[measure].axis
         if not panel.lines:
             draw_gap(panel, "no results")
         else:
             panel.xaxis.set_major_formatter(thousands)
             panel.yaxis.set_major_formatter(grouped)
-            panel.set(xlabel="updates", ylabel="" if measure == before else f"IND {LEARNED[measure]}")
+            panel.set(xlabel="updates", ylabel="" if words == before else f"IND {words}")
         panel.set_title(env)
-        before = measure
+        before = words
     means = means_over(results, results.envs, "curves", results.labels)
-    names = dict.fromkeys("return" if measure is None else MEASURES[measure].name for _, measure in shown)
+    names = dict.fromkeys(results.envs[env].criteria[measure].title for env, measure in shown)
     add_title(figure, f"IND {' and '.join(names)} during training: {means}")
     lines = [line for env in results.envs for line in gaps(results, env, "curves", results.labels)]
     add_note(figure, lines, [*label_handles(results, "curves"), *told_handle(results), *variant_handles(results)])
     return figure
 
 
-def learned(results: Results, env: str) -> tuple[str | None, ...]:
-    """Return what is shown of training: the return (None) or, of a race whose curves all have them, what laps tell."""
+def learned(results: Results, env: str) -> tuple[str, ...]:
+    """Return what is shown of training: what the environment is judged by where all curves have it, or the return."""
     part = results.envs[env]
     curves: list[Curve] = [curve for name in part.curves for curve in part.there("curves", name).values()]
-    whole = all(np.isfinite(curve.measures.get(of, np.nan)).all() for curve in curves for of in JUDGED)
-    return JUDGED if whole and env in races(results) else (None,)
+    whole = all(np.isfinite(curve.values(name)).all() for curve in curves for name in part.judged_by)
+    return part.judged_by if whole else (RETURN,)
 
 
-def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: str | None) -> None:
+def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: str) -> None:
     """Draw one label's curve over the updates at which all its seeds were evaluated; pale where it was told."""
     curves: list[Curve] = list(results.envs[env].there("curves", name).values())
-    values = [
-        curve.returns if measure is None else MEASURES[measure].scale * curve.measures[measure] for curve in curves
-    ]
+    scale = results.envs[env].criteria[measure].scale
+    values = [scale * curve.values(measure) for curve in curves]
     for variant in VARIANTS:
-        draw_variant(panel, results, curves, name, variant, measure)
+        draw_variant(panel, results, env, name, variant, measure)
     shared = curves[0].updates
     for curve in curves[1:]:
         shared = np.intersect1d(shared, curve.updates)
@@ -107,16 +105,14 @@ def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: s
             draw_line(panel, look, shared[part], mean[part], sem[part], **marks, **options)
 
 
-def draw_variant(
-    panel: Axes, results: Results, curves: list[Curve], name: str, variant: str, measure: str | None
-) -> None:
+def draw_variant(panel: Axes, results: Results, env: str, name: str, variant: str, measure: str) -> None:
     """Draw the mean over the seeds of a variant of a label's policy, where all of them have it."""
-    column, scale = f"{variant}_{measure or 'return'}", 1.0 if measure is None else MEASURES[measure].scale
+    part = results.envs[env]
+    curves: list[Curve] = list(part.there("curves", name).values())
+    columns = [part.criteria[measure].scale * curve.values(f"{variant}_{measure}") for curve in curves]
     found = [
-        dict(zip(curve.updates.tolist(), scale * curve.measures.get(column, np.full(len(curve.updates), np.nan)),
-                 strict=True))
-        for curve in curves
-    ]  # fmt: skip
+        dict(zip(curve.updates.tolist(), column, strict=True)) for curve, column in zip(curves, columns, strict=True)
+    ]
     rows = [(at, np.mean([seed.get(at, np.nan) for seed in found])) for at in found[0]]
     if shown := [(at, mean) for at, mean in rows if np.isfinite(mean)]:
         look = style(name, results)
@@ -129,7 +125,7 @@ def variant_handles(results: Results) -> list[Line2D]:
     from matplotlib.lines import Line2D
 
     looks: dict[str, Any] = {"color": GREY, "lw": 0.8}
-    return [Line2D([], [], ls=VARIANT_DASHES[name], label=VARIANTS[name], **looks) for name in results.variants]
+    return [Line2D([], [], ls=VARIANT_DASHES[name], label=VARIANTS[name], **looks) for name in results.policy_variants]
 
 
 def told_handle(results: Results) -> list[Line2D]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sparc.contexts import ContextSpace
+from sparc.envs.measures import RETURN, Criteria, Measure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,31 +27,38 @@ LESS_COLOURS = "viridis_r"  # where less is better: bright is good here too
 DIFFERENCE_COLOURS = "PRGn"  # the paper's: green where SPARC is better, purple where its rival is
 
 
+RETURNS = Measure(RETURN)
 SHOWN_PERCENTILES = (2, 98)  # of the returns; those beyond get the colours at the ends
 BOX: dict[str, Any] = {"fill": False, "linestyle": "--", "linewidth": 1.4}
 # and of its rim
 BOX_COLOURS = {COLOURS: ("white", "black"), LESS_COLOURS: ("white", "black"), DIFFERENCE_COLOURS: ("black", "white")}
 
 
-def heatmap(evaluations: Mapping[str, Evaluation], space: ContextSpace, path: Path) -> None:
+def heatmap(
+    evaluations: Mapping[str, Evaluation], space: ContextSpace, path: Path, criteria: Criteria | None = None
+) -> None:
     """Draw mean returns over the contexts, a panel per title, all on one colour scale; IND inside the dashed box.
 
-    Of races, the ratio to the built-in AI's lap time. Two features give a map, one a curve, more a scatter against the
-    distance from the training region.
+    Of an environment that is judged by measures, the last of these. Two features give a map, one a curve, more a
+    scatter against the distance from the training region.
     """
-    races = all("ratio" in evaluation.measures for evaluation in evaluations.values())
+    criteria = criteria or Criteria()
+    common = set.intersection(*(set(evaluation.measures) for evaluation in evaluations.values()))
+    name = criteria.judged(common)[-1]
+    measure = criteria[name]
     columns = min(len(evaluations), 3)
     rows = -(-len(evaluations) // columns)
     figure, panels = new_figure(rows, columns, 3.5 * rows + 0.4, 3.6 * columns + 1.2)
+    cells = []
     for panel, (title, evaluation) in zip(panels.flat, evaluations.items(), strict=False):
-        key = "ratio" if races else "mean"
-        means = "  ".join(f"{region.upper()} {part[key]:.4g}" for region, part in evaluation.summary().items())
-        panel.set_title(f"{title}\n{means}", fontsize=10)
-    cells = [evaluation.cells(evaluation.measures["ratio"] if races else None) for evaluation in evaluations.values()]
-    scale = colour_scale(np.concatenate([values for _, _, values in cells]))
-    if races:
-        scale = scale._replace(colours=LESS_COLOURS, quantity="lap time / built-in AI's (2: not completed)")
-    draw_panels(figure, panels, space, cells, scale)
+        contexts, ind, values = evaluation.cells(None if name == RETURN else evaluation.measures[name])
+        cells.append((contexts, ind, measure.scale * values))
+        means = (
+            f"{region.upper()} {measure.scale * part['mean' if name == RETURN else name]:.4g}"
+            for region, part in evaluation.summary().items()
+        )
+        panel.set_title(f"{title}\n{'  '.join(means)}", fontsize=10)
+    draw_panels(figure, panels, space, cells, colour_scale(np.concatenate([values for _, _, values in cells]), measure))
     write(figure, path, (110,), {})
 
 
@@ -64,11 +72,12 @@ class Scale(NamedTuple):
     quantity: str
 
 
-def colour_scale(values: np.ndarray) -> Scale:
-    """Choose the scale for returns."""
+def colour_scale(values: np.ndarray, measure: Measure = RETURNS) -> Scale:
+    """Choose the scale for returns, or for a measure; bright is good."""
     # a few cells where the wind carries the robot away must not take all the colours
     low, high = (float(value) for value in np.percentile(values, SHOWN_PERCENTILES))
-    return Scale(low, high, beyond(values, low, high), COLOURS, "return")
+    colours = LESS_COLOURS if measure.better < 0 else COLOURS
+    return Scale(low, high, beyond(values, low, high), colours, measure.axis)
 
 
 def difference_scale(values: np.ndarray, quantity: str) -> Scale:

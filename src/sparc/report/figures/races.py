@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparc.envs.measures import MEASURES
 from sparc.envs.racing.course import OFF_COURSE
+from sparc.envs.racing.measures import MEASURES
 from sparc.report.figures.maps import LESS_COLOURS, SHOWN_PERCENTILES, Cells, Scale, beyond, draw_panels
 from sparc.report.figures.panels import label_handles, map_panels, outer
 from sparc.report.figures.style import ALARM, GREY, WIDTH, add_note, add_title, grouped, new_figure, style, with_looks
 from sparc.report.gaps import gaps, labels_in, means_over, seeds, why_missing
-from sparc.report.laps import mean_of, over_seeds, races, run_means
+from sparc.report.measured import mean_of, over_seeds, run_means
+from sparc.report.races import races
 from sparc.suites.tables import Array, EnvResults, Results
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def laps(results: Results, env: str) -> Figure | None:
 def physics_update(results: Results, env: str, physics: str) -> Figure | None:
     """Draw where each method goes when the physics changes, from the open mark to the full one; None without laps."""
     part = results.envs[env]
-    after = part.physics[physics]
+    after = part.variants[physics]
     if env not in races(results) or not after.returns:
         return None
     figure, panels = region_panels(part)
@@ -115,7 +116,7 @@ def dress(panels: Any, part: EnvResults) -> None:
         first, last = panel in panels[:, 0], panel in panels[-1]
         cars = int((part.ind if region == "ind" else ~part.ind).sum())
         panel.set_title(f"{REGIONS[region]} ({region.upper()}, {cars} laps each)" if panel in panels[0] else "")
-        panel.set_ylabel(f"{MEASURES[measure].name} [%]" if first else "")
+        panel.set_ylabel(f"{MEASURES[measure].title} [%]" if first else "")
         panel.set_xlabel("lap time / built-in AI's (2 if not completed)" if last else "")
         panel.grid(color="0.92", lw=0.6)
         panel.set_axisbelow(True)
@@ -250,6 +251,6 @@ def race_figures(results: Results) -> dict[str, Callable[[], Figure | None]]:
         draw[f"laps-{env}"] = partial(laps, results, env)
         draw[f"lap-times-{env}"] = partial(lap_map, results, env, "lap_time")
         draw[f"ratios-{env}"] = partial(lap_map, results, env, "completed_ratio")
-        for physics in results.envs[env].physics:
+        for physics in results.envs[env].variants:
             draw[f"physics-{physics}-{env}"] = partial(physics_update, results, env, physics)
     return draw

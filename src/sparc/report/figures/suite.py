@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sparc.envs.measures import RETURN
 from sparc.report.figures.adaptation import adaptation, latent_map
 from sparc.report.figures.curves import history_length, learning_curves
 from sparc.report.figures.maps import Cells, colour_scale, difference_scale, draw_panels
-from sparc.report.figures.panels import env_panels, map_panels, outer, runs
+from sparc.report.figures.panels import env_panels, map_panels, outer
 from sparc.report.figures.races import race_figures
 from sparc.report.figures.style import (
     ALARM,
@@ -28,9 +29,10 @@ from sparc.report.figures.style import (
     with_looks,
 )
 from sparc.report.gaps import gaps, labels_in, means_over, seeds, why_missing
-from sparc.report.laps import races
+from sparc.report.measured import mean_of, over_seeds, run_means
+from sparc.report.races import races
 from sparc.report.stats import mean_sem, share_of_cells
-from sparc.suites.tables import Results
+from sparc.suites.tables import Array, EnvResults, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,35 +48,37 @@ MOST_PAIRS = 12  # of which a figure shows the difference: more would be too sma
 
 
 @with_looks
-def heatmaps(results: Results, env: str) -> Figure:
-    """Draw the mean returns over the seeds, a panel per label, all on one colour scale; IND inside the dashed box."""
+def heatmaps(results: Results, env: str, measure: str = RETURN) -> Figure:
+    """Draw the mean over the seeds, a panel per label, all on one colour scale; IND inside the dashed box."""
     part, names = results.envs[env], labels_in(results, env)
+    read = part.criteria[measure]
     figure, panels = map_panels(len(names), 3)
     cells: list[Cells | str] = []
     for panel, name in zip(panels.flat, names, strict=False):
         title = f"{results.names[name]} ({seeds(results, env, name)})"
         if part.returns.get(name):
-            cells.append((part.contexts, part.ind, part.matrix(name).mean(axis=0)))
-            means = [f"{region.upper()} {plus_minus(*mean_sem(runs(part, name, region)))}" for region in part.regions]
+            cells.append((part.contexts, part.ind, shown_means(part, name, measure)))
+            means = [f"{region.upper()} {written(part, name, region, measure)}" for region in part.regions]
             title = "\n".join([title, *means])
         else:
             cells.append(why_missing(results, env, name))
         panel.set_title(title)
     values = [cell[2] for cell in cells if not isinstance(cell, str)]
-    draw_panels(figure, panels, part.space, cells, colour_scale(np.concatenate(values or [np.zeros(1)])))
+    draw_panels(figure, panels, part.space, cells, colour_scale(np.concatenate(values or [np.zeros(1)]), read))
     outer(panels, len(names))
-    add_title(figure, f"{env}: mean return over the seeds (± s.e.m.)")
+    add_title(figure, f"{env}: mean {read.title} over the seeds (± s.e.m.)")
     add_note(figure, gaps(results, env, "returns", names))
     return figure
 
 
 @with_looks
-def differences(results: Results, env: str) -> Figure | None:
+def differences(results: Results, env: str, measure: str = RETURN) -> Figure | None:
     """Draw where the first of each pair is better (green) or worse (purple); None without results to compare.
 
     A panel per pair shows the difference of the means over the seeds, all on one scale.
     """
     part, shown = results.envs[env], results.names
+    read = part.criteria[measure]
     planned = [pair for pair in results.pairs if all(results.members(env, name) for name in pair)]
     pairs = planned[:MOST_PAIRS]
     if not any(part.returns.get(a) and part.returns.get(b) for a, b in pairs):
@@ -91,15 +95,19 @@ def differences(results: Results, env: str) -> Figure | None:
         if missing:
             cells.append("\n".join(f"{shown[name]}:\n{why_missing(results, env, name)}" for name in missing))
         else:
-            cells.append((part.contexts, part.ind, part.matrix(a).mean(axis=0) - part.matrix(b).mean(axis=0)))
-            shares = (
-                f"{region.upper()} {share_of_cells(part.matrix(a, region), part.matrix(b, region)):.0%}"
-                for region in part.regions
-            )
+            difference = shown_means(part, a, measure) - shown_means(part, b, measure)
+            cells.append((part.contexts, part.ind, read.better * difference))
+            shares = (f"{region.upper()} {better_share(part, a, b, region, measure):.0%}" for region in part.regions)
             title += f"\n{', '.join(shares)}"
         panel.set_title(title)
     values = np.concatenate([cell[2] for cell in cells if not isinstance(cell, str)])
-    image = draw_panels(figure, panels, part.space, cells, difference_scale(values, "difference in return"))
+    image = draw_panels(
+        figure,
+        panels,
+        part.space,
+        cells,
+        difference_scale(values, f"difference in {read.heading}{', reversed' * (read.better < 0)}"),
+    )
     outer(panels, len(pairs))
     where = "green" if image is not None else "above zero"
     firsts = {shown[a] for a, _ in pairs}
@@ -110,20 +118,47 @@ def differences(results: Results, env: str) -> Figure | None:
     return figure
 
 
+def shown_means(part: EnvResults, name: str, measure: str) -> Array:
+    """Return the mean of a label's seeds in each context, as it is shown, (M,)."""
+    return part.criteria[measure].scale * over_seeds(part.matrix(name, None, measure))[0]
+
+
+def better_share(part: EnvResults, a: str, b: str, region: str, measure: str) -> float:
+    """Return the share of a region's cells in which the first of two labels is better."""
+    read = part.criteria[measure]
+    return share_of_cells(*(read.better * part.matrix(name, region, measure) for name in (a, b)))
+
+
+def written(part: EnvResults, name: str, region: str, measure: str) -> str:
+    """Write a region's mean ± s.e.m."""
+    mean, sem, _ = mean_of(part, name, region, measure)
+    if measure == RETURN:
+        return plus_minus(mean, sem)
+    digits = part.criteria[measure].digits
+    return f"{mean:,.{digits}f}" + (f" ± {sem:,.{digits}f}" if np.isfinite(sem) else "")
+
+
 # Summary
 
 
 @with_looks
 def summary_figure(results: Results) -> Figure:
-    """Draw OOD (full) and IND (open) return of every label with s.e.m., and the paper's values where there are some."""
+    """Draw what judges each environment, OOD (full) and IND (open), of every label with s.e.m.
+
+    The paper's values are beside it where there are some. Races, which have figures of their own, show their return.
+    """
     from matplotlib.lines import Line2D
 
-    reference = {"title": "", "ood": {}} | (results.manifest["reference"] or {})
-    names = results.labels
-    figure, panels = env_panels(results, 0.34 * len(names) + 0.5)
-    for panel, env in zip(panels.flat, results.envs, strict=False):
+    reference = {"title": "", "ood": {}, "measures": {}} | (results.manifest["reference"] or {})
+    names, raced = results.labels, races(results)
+    shown = [(env, of) for env, part in results.envs.items() for of in ((RETURN,) if env in raced else part.judged_by)]
+    figure, panels = env_panels(results, 0.34 * len(names) + 0.5, len(shown))
+    for panel, (env, measure) in zip(panels.flat, shown, strict=False):
+        published = reference["ood"].get(env, {}) if measure == RETURN else {
+            name: of[measure] for name, of in reference["measures"].get(env, {}).get("ood", {}).items() if measure in of
+        }  # fmt: skip
         for place, name in enumerate(names):
-            draw_row(panel, results, env, name, place, reference["ood"].get(env, {}).get(name))
+            draw_row(panel, results, env, name, measure, place, published.get(name))
             panel.axhline(place + 0.5, color="0.85", lw=0.6, zorder=0)
         panel.set_ylim(len(names) - 0.5, -0.5)
         first = panel.get_subplotspec().colspan.start == 0
@@ -134,15 +169,14 @@ def summary_figure(results: Results) -> Figure:
         panel.spines["left"].set_visible(False)
         panel.xaxis.set_major_formatter(grouped)
         panel.locator_params(axis="x", nbins=4)
-        panel.set(title=env, xlabel="return")
+        panel.set(title=env, xlabel=results.envs[env].criteria[measure].axis)
+    what = " return" * all(measure == RETURN for _, measure in shown)
     mark = partial(Line2D, [], [], ls="")
-    marks = [mark(color=GREY, marker="o", label="OOD return"),
-             mark(color=GREY, marker="o", mfc="white", label="IND return")]  # fmt: skip
-    if reference["ood"]:
+    marks = [mark(color=GREY, marker="o", label=f"OOD{what}"),
+             mark(color=GREY, marker="o", mfc="white", label=f"IND{what}")]  # fmt: skip
+    if reference["ood"] or (reference["measures"] and not what):
         updates = thousands(reference["updates"])
-        marks.append(
-            mark(color=PAPER, marker="D", ms=3.5, label=f"OOD return, {reference['title']}, {updates} updates")
-        )
+        marks.append(mark(color=PAPER, marker="D", ms=3.5, label=f"OOD{what}, {reference['title']}, {updates} updates"))
     budget = thousands(results.manifest["updates"])
     means = means_over(results, results.envs, "returns", names, shown="small dots")
     add_title(figure, f"{results.manifest['title']}: {budget} updates, {means}")
@@ -150,11 +184,15 @@ def summary_figure(results: Results) -> Figure:
     return figure
 
 
-def draw_row(panel: Axes, results: Results, env: str, name: str, place: int, paper: Sequence[float] | None) -> None:
-    """Draw one label's returns at its place: IND above OOD, the paper's OOD return below."""
+def draw_row(
+    panel: Axes, results: Results, env: str, name: str, measure: str, place: int, paper: Sequence[float] | None
+) -> None:
+    """Draw one label's returns, or a measure of its runs, at its place: IND above OOD, the paper's OOD below."""
     part, look = results.envs[env], style(name, results)
     if paper is not None:
-        panel.errorbar(paper[0], place + 0.28, xerr=paper[1], color=PAPER, marker="D", ms=3.5, lw=1.0, zorder=1)
+        panel.errorbar(
+            paper[0], place + 0.28, xerr=[*paper[1:2]] or None, color=PAPER, marker="D", ms=3.5, lw=1.0, zorder=1
+        )
     if not part.returns.get(name):
         if results.members(env, name):
             middle: dict[str, Any] = {"ha": "center", "va": "center", "transform": panel.get_yaxis_transform()}
@@ -162,7 +200,7 @@ def draw_row(panel: Axes, results: Results, env: str, name: str, place: int, pap
         return
     for region, height, face in (("ind", place - 0.2, "white"), ("ood", place + 0.04, look.colour)):
         if region in part.regions:
-            own = runs(part, name, region)
+            own = run_means(part, name, region, measure)
             mean, sem = mean_sem(own)
             panel.plot(own, [height] * len(own), ls="", marker=".", ms=3, color=look.colour, alpha=0.4)
             looks: dict[str, Any] = {"color": look.colour, "mfc": face, "marker": look.marker, "ms": 5.5, "lw": 1.2}
@@ -175,7 +213,7 @@ def draw_row(panel: Axes, results: Results, env: str, name: str, place: int, pap
 def write_all(results: Results, folder: Path, progress: ProgressCall | None = None) -> dict[str, Path]:
     """Write every figure that the results allow; give their stems by name; remove old ones of the others."""
     raced = races(results)
-    returned = [env for env in results.envs if env not in raced]  # a race is judged by its laps, not by its return
+    returned = [env for env in results.envs if env not in raced]  # a race has figures of its own
     draw: dict[str, Callable[[], Figure | None]] = {
         "summary": partial(summary_figure, results) if returned else nothing,
         **race_figures(results),
@@ -186,6 +224,9 @@ def write_all(results: Results, folder: Path, progress: ProgressCall | None = No
         mapped = env in returned or part.space.size <= 2
         draw[f"heatmaps-{env}"] = partial(heatmaps, results, env) if mapped else nothing
         draw[f"difference-{env}"] = partial(differences, results, env) if mapped else nothing
+        for name in (name for name in part.judged_by if name != RETURN and env in returned):
+            draw[f"measures-{name}-{env}"] = partial(heatmaps, results, env, name) if part.returns else nothing
+            draw[f"measure-differences-{name}-{env}"] = partial(differences, results, env, name)
         draw[f"adaptation-{env}"] = partial(adaptation, results, env)
         draw[f"latents-{env}"] = partial(latent_map, results, env)
     stems = {}

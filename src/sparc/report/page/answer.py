@@ -85,7 +85,7 @@ def headline(book: Book, a: str, b: str) -> str:
                 for kind, (symbol, text) in said.items()
                 if kind in groups
             ]
-            by = f", {book.measure(test, measure).name}" if measure != RETURN else ""
+            by = f", {book.measure(test, measure).title}" if measure != RETURN else ""
             who = escape(f"{book.names[a]} against {book.names[b]}")
             lines.append(f"<li><b>{words.capitalize()}{by}</b>, {who}: {'; '.join(pieces)}.</li>")
     return f"<ul class='headline'>{''.join(lines)}</ul>"
@@ -124,7 +124,7 @@ def rows_of_card(book: Book, test: str, a: str, b: str, regions: list[str], meas
     columns = [cells_of_card(book, test, a, b, region, measure, reach) for region in regions]
     names = ["", "Difference", "", "95 % interval", "Better in", "Means", "Seeds"]
     read = book.measure(test, measure)
-    words = f"{read.name.capitalize()}{f' [{read.unit}]' * bool(read.unit)}{', less is better' * (read.better < 0)}"
+    words = f"{read.title.capitalize()}{f' [{read.unit}]' * bool(read.unit)}{', less is better' * (read.better < 0)}"
     head = f"<tr class='measure'><th scope='rowgroup' colspan='{len(regions) + 1}'>{words}</th></tr>"
     return head * (measure != RETURN) + "".join(
         f"<tr><th scope='row'>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

@@ -7,7 +7,8 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
-from sparc.envs.measures import JUDGED, MEASURES, Measure
+from sparc.envs.measures import Measure
+from sparc.envs.racing.measures import JUDGED, MEASURES
 from sparc.report import stats
 from sparc.report.laps import races
 from sparc.report.page.text import attributes, digits
@@ -86,7 +87,7 @@ class Book:
 
     def measure(self, test: str, name: str) -> Measure:
         """Return how a measure of a test, or its return, is read."""
-        return MEASURES[name] if name != RETURN else Measure(RETURN, 1, 1.0, self.digits[env_of(test)])
+        return MEASURES[name] if name != RETURN else Measure(RETURN, digits=self.digits[env_of(test)])
 
     def values(self, test: str, key: str, region: str, name: str) -> Array:
         """Return a measure, or the return, of a label's seeds in a region as it is shown, (seeds, cells)."""

@@ -73,6 +73,16 @@ CAPTIONS = {
         "All methods on one colour scale; trained inside the dashed box, tested everywhere.",
         "the spread over seeds.",
     ),
+    "measures": (
+        "A measure in each context",
+        "All methods on one colour scale, bright is good; trained inside the dashed box, tested everywhere.",
+        "the spread over seeds.",
+    ),
+    "measure-differences": (
+        "Where the first of two is better by a measure",
+        "Green where the first has the better mean over seeds, purple where the second has.",
+        "the spread over seeds: a coloured cell alone is no proof.",
+    ),
     "difference": (
         "Where the first of two is better",
         "Green where the first has the higher mean over seeds, purple where the second has.",
@@ -110,7 +120,7 @@ def group(book: Book, key: str, found: list[str]) -> str:
 def remarks(book: Book, key: str) -> list[str]:
     """Return what a reader of these results must know besides."""
     if key == "curves":
-        thin = [VARIANTS[name] for name in book.results.variants]
+        thin = [VARIANTS[name] for name in book.results.policy_variants]
         found = [f"Pale and open: {book.results.told_note}."] if book.results.told else []
         return [*found, *([f"Thin, without marks: {joined(thin)}, in the place of what is shipped."] if thin else [])]
     parts = book.results.envs.values()

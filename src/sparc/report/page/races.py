@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sparc.envs.measures import JUDGED, MEASURES
+from sparc.envs.racing.measures import JUDGED, MEASURES
 from sparc.report.laps import mean_of, run_means
 from sparc.report.page.book import Book
 from sparc.report.page.maps import reference
@@ -48,7 +48,7 @@ def laps(book: Book) -> str:
 
 def published(book: Book, test: str, region: str) -> dict[str, dict[str, list[float]]]:
     """Return the paper's values: label → measure → mean and, where there is one, s.e.m."""
-    found: Any = (book.manifest["reference"] or {}).get("laps", {})
+    found: Any = (book.manifest["reference"] or {}).get("measures", {})
     values: dict[str, dict[str, list[float]]] = found.get(test, {}).get(region, {})
     return values
 
@@ -84,7 +84,7 @@ def introduction(book: Book) -> str:
         f"better. {STAR}Best mean among the contenders; that alone does not say how sure it is."
     )
     reference = book.manifest["reference"] or {}
-    if "laps" not in reference:
+    if "measures" not in reference:
         return f"<p class='quiet'>{escape(words)}</p>"
     beside = (
         f"The paper’s numbers ({reference['title']}, {count(reference['updates'])} updates) are for orientation only."

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from sparc.contexts import Finite
-from sparc.envs.measures import JUDGED
+from sparc.envs.racing.measures import JUDGED
 from sparc.report.page.book import RETURN, Book, label_of
 from sparc.report.page.tables import budget
 from sparc.report.page.text import REGIONS, attributes

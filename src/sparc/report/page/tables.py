@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from sparc.envs.measures import MEASURES
+from sparc.envs.racing.measures import MEASURES
 from sparc.report import stats
 from sparc.report.page.answer import pair_name
 from sparc.report.page.book import RETURN, Book
@@ -129,7 +129,7 @@ def middles(book: Book, tests: Sequence[str], measure: str = RETURN) -> str:
     if measure == RETURN:
         return table("Interquartile mean (IQM) over seeds and cells", heads, rows, note)
     note += " Less is better." * (MEASURES[measure].better < 0)
-    return table(f"Interquartile mean (IQM) of the {MEASURES[measure].name} over seeds and cells", heads, rows, note)
+    return table(f"Interquartile mean (IQM) of the {MEASURES[measure].title} over seeds and cells", heads, rows, note)
 
 
 def aggregates(book: Book) -> str:
@@ -174,7 +174,7 @@ def probabilities(book: Book, tests: Sequence[str], measures: Sequence[str] = (R
         cells = "".join(probability(book, test, a, b, name) for test in tests for name in measures)
         cells += overall(book, a, b) if averaged else ""
         rows.append(f"<tr><th scope='row'>{escape(pair_name(book, a, b, 'over'))}</th>{cells}</tr>")
-    names = [MEASURES[name].name for name in measures if name != RETURN]
+    names = [MEASURES[name].title for name in measures if name != RETURN]
     heads = {test: names for test in tests} | ({"All, weighted equally": list[str]()} if averaged else {})
     note = (
         "How often a run of the first method has a better mean than one of the second; 0.5 is no difference. "
