@@ -108,7 +108,7 @@ DECLARED: dict[str, Any] = {
     "judged_by": ("parked", "energy"),
 }
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "judged by nothing declared": ({"judged_by": ("parkd",)}, "unknown measure 'parkd' of .* in judged_by=: did you mean"),
+    "judged by nothing declared": ({"judged_by": ("parkd",)}, "'parkd' of .* in judged_by=: did you mean"),
     "judged by none": ({"judged_by": ()}, "judged_by must name"),
     "judged twice by one": ({"judged_by": ("parked", "parked")}, "judged_by must name"),
     "judged by a given": (

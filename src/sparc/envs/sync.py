@@ -20,7 +20,7 @@ from sparc.envs.contextual import (
     pack_rng,
     unpack_rng,
 )
-from sparc.errors import unknown
+from sparc.errors import UserError, unknown
 
 
 class SyncContextualVectorEnv(ContextualVectorEnv):
