@@ -19,7 +19,7 @@ from sparc.envs.racing.reference import Reference
 from sparc.envs.racing.torcs.installation import Installation
 from sparc.envs.registry import get_env
 from sparc.runs.run import Run
-from sparc.runs.tests import evaluate_run, other_physics, picture_of, stem_of
+from sparc.runs.tests import evaluate_run, picture_of, stem_of, variant_of
 from sparc.training.loop import Trainer
 from sparc.watch import laps as race_replay
 from sparc.watch.laps import replay_run
@@ -75,7 +75,7 @@ def test_files_are_named_by_the_physics_of_the_test(tmp_path: Path) -> None:
         ({"physics": "updated"}, "standard", ""),
     ):
         run = Run(tmp_path, make_config({"method": "sparc", "env": POWER_MASS, "env_options": trained}))
-        assert other_physics(run, asked) == other.removeprefix("-")
+        assert variant_of(run, asked) == other.removeprefix("-")
         assert stem_of(run, 10, 3, 2, asked).name == f"10-grid3x2{other}"
         assert picture_of(run, asked).name == f"heatmap{other}.png"
 
