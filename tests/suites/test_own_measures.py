@@ -15,6 +15,7 @@ import sparc
 from sparc.acting.evaluate import Evaluation
 from sparc.cli import main
 from sparc.envs import registry
+from sparc.envs.measures import make_criteria
 from sparc.errors import UserError
 from sparc.report.figures.curves import learned
 from sparc.report.measured import mean_of
@@ -82,7 +83,7 @@ def test_the_documented_measures_reach_tables_figures_and_displays(
 def test_the_last_measures_of_an_episode_count(parking: Path) -> None:
     import parking as module
 
-    assert sparc.make_env(ENV).unwrapped.friction == module.Parking().friction
+    assert isinstance(sparc.make_env(ENV).unwrapped, module.Parking)
 
     venv = sparc.make_vector_env(ENV, 2)
     assert set(venv.measures()) == {"parked", "energy"} and np.isnan(venv.measures()["energy"]).all()
@@ -146,7 +147,7 @@ def test_names_of_columns_and_of_the_training_log_are_reserved() -> None:
 
 
 def test_a_judged_measure_without_a_value_is_refused() -> None:
-    criteria = registry.make_criteria(ENV, DECLARED["measures"], DECLARED["judged_by"])
+    criteria = make_criteria(ENV, DECLARED["measures"], DECLARED["judged_by"])
     values = {"parked": np.array([1.0, 0.0]), "energy": np.array([1.0, np.nan])}
     with pytest.raises(UserError, match="judged by 'energy', which 1 of 2 episodes have no value of"):
         criteria.check_values(ENV, values)

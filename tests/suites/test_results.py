@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from synthetic import CARS, EXPERT_UPDATES, METHODS, POWER_MASS, make_races, make_results
 
 from sparc.acting.adaptation import Latents, Trace
+from sparc.envs.registry import get_env
 from sparc.errors import UserError
 from sparc.suites.tables import Results, read, write
 
@@ -372,3 +374,39 @@ def test_the_runs_of_the_tables_are_those_that_the_manifest_says_are_done(tmp_pa
     changed(tmp_path / f"cells-{ENV}.csv", lambda lines: [line for line in lines if not line.startswith("rma,,1,")])
     with pytest.raises(UserError, match=f"damaged .rma, seed 1, in {ENV} is done but has no returns"):
         read(tmp_path)
+
+
+def test_results_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    ours = make_races((CARS,), seeds=(0, 1), cars=10, variants=("updated",))
+    write(ours, tmp_path)
+    file = tmp_path / "manifest.json"
+    manifest = json.loads(file.read_text())
+    assert "criteria" not in manifest  # as it was: then the registry knows
+    manifest["physics"] = manifest.pop("variants")
+    published = manifest["reference"].pop("measures")
+    manifest["reference"]["laps"] = {
+        test.replace(", updated", ", updated physics"): of for test, of in published.items()
+    }
+    file.write_text(json.dumps(manifest))
+    theirs = read(tmp_path)
+    assert list(theirs.parts) == list(ours.parts) == [CARS, f"{CARS}, updated"]
+    assert theirs.manifest["reference"]["measures"] == published and "physics" not in theirs.manifest
+    for part in theirs.parts.values():
+        assert part.judged_by == ("clean", "ratio") and part.criteria == get_env(CARS).criteria
+
+
+def test_results_know_how_their_measures_are_read(tmp_path: Path) -> None:
+    ours = make_races((CARS,), seeds=(0, 1), cars=10)
+    renamed = Results(
+        json.loads(json.dumps(ours.manifest).replace(CARS, "Elsewhere-v0")), {"Elsewhere-v0": ours.envs[CARS]}
+    )
+    write(renamed, tmp_path)
+    unknown = read(tmp_path).envs["Elsewhere-v0"]  # neither declared nor registered
+    assert unknown.judged_by == ("return",) and unknown.criteria["lap_time"].title == "lap time"
+    renamed.manifest["criteria"] = {"Elsewhere-v0": get_env(CARS).criteria.to_dict()}
+    write(renamed, tmp_path)
+    declared = read(tmp_path).envs["Elsewhere-v0"]
+    assert declared.criteria == get_env(CARS).criteria and declared.judged_by == ("clean", "ratio")
+    for seeds in declared.measures.values():
+        seeds[0].pop("clean")
+    assert declared.judged_by == ("return",)  # not of all runs
