@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc.acting.history import History
+from sparc.arrays import Array, Flags
 from sparc.contexts import ContextSpace, Finite
-from sparc.envs.contextual import Array, ProgressCall
+from sparc.envs.contextual import ProgressCall
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import RunFailure, SparcError
 from sparc.machine import usable_cores
@@ -46,8 +47,6 @@ class Latents:
     psi: Array  # (M, 2) of the true context
     phi: Array  # (M, 2) guessed from history, mean over the episode's second half
 
-
-Flags = NDArray[np.bool_]
 
 SWITCHES = 16  # to IND contexts, and as many to OOD ones
 VISIBLE = 0.5  # a switch changes some feature by at least so much of its training range, where contexts allow it

@@ -13,11 +13,10 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
+from sparc.arrays import Array, Flags
 from sparc.contexts import ContextSpace
 from sparc.errors import UserError, nearest
 
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 State = dict[str, np.ndarray]
 Apply = Callable[[Any, Array], None]
 ProgressCall = Callable[[int, int], None]  # how many are done, and of how many

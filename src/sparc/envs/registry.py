@@ -13,8 +13,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
+from sparc.arrays import Array
 from sparc.contexts import ContextSpace
-from sparc.envs.contextual import Apply, Array, ContextualEnv, ContextualVectorEnv, ProgressCall, check_count
+from sparc.envs.contextual import Apply, ContextualEnv, ContextualVectorEnv, ProgressCall, check_count
 from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.errors import UserError, nearest
 from sparc.plugins import import_named, load_plugins

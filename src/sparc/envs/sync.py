@@ -10,10 +10,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from sparc.arrays import Array, Flags
 from sparc.envs.contextual import (
-    Array,
     ContextualVectorEnv,
-    Flags,
     State,
     check_count,
     check_state,

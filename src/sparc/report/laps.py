@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sparc.arrays import Array
 from sparc.envs.measures import MEASURES
 from sparc.report.stats import mean_sem
 from sparc.suites.tables import EnvResults, Results
-
-Array = NDArray[np.float64]
 
 
 def races(results: Results) -> list[str]:

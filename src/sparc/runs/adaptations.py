@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc.acting.adaptation import NO_TRACE, Latents, Trace, latents, switches, trace
-from sparc.envs.contextual import Array, ProgressCall
+from sparc.arrays import Array
+from sparc.envs.contextual import ProgressCall
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import UserError
 from sparc.files import cell, replace, write_table

@@ -28,12 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc.acting.adaptation import Latents, Trace
+from sparc.arrays import Array
 from sparc.contexts import ContextSpace
 from sparc.errors import UserError
 from sparc.files import cell, open_table, replace, write_table
 from sparc.methods.registry import MethodEntry, described_method
 
-Array = NDArray[np.float64]
 Value = TypeVar("Value")
 ByMember = dict[str, dict[int, Value]]  # label → seed → what that run gave
 Columns = dict[str, NDArray[np.str_]]  # of a table, as text

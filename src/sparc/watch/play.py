@@ -12,7 +12,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from sparc.acting.policy import Policy
-from sparc.contexts import Array, ContextSpace, Finite
+from sparc.arrays import Array
+from sparc.contexts import ContextSpace, Finite
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.drawing import font
 from sparc.envs.racing import car_models, context_of, label_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparc.envs.contextual import Array, Flags
+from sparc.arrays import Array, Flags
 from sparc.envs.racing.torcs.simulator import COLUMN, TRACK_COLUMNS
 
 SPACING = 2.0  # m between the points of the centre line

@@ -13,7 +13,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc.envs.contextual import Array, ContextualEnv, Flags, NativeVectorEnv, ProgressCall, State, check_state
+from sparc.arrays import Array, Flags
+from sparc.envs.contextual import ContextualEnv, NativeVectorEnv, ProgressCall, State, check_state
 from sparc.envs.racing.course import CLIP, OBSERVATION_SIZE, OFF_COURSE, Course, observe, reward_of
 from sparc.envs.racing.reference import Reference, find_references
 from sparc.envs.racing.tasks import NOT_COMPLETED, PHYSICS, UNCLEAN, Task

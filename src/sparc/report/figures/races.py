@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sparc.arrays import Array
 from sparc.envs.measures import MEASURES
 from sparc.envs.racing.course import OFF_COURSE
 from sparc.report.figures.maps import LESS_COLOURS, SHOWN_PERCENTILES, Cells, Scale, beyond, draw_panels
@@ -15,7 +16,7 @@ from sparc.report.figures.panels import label_handles, map_panels, outer
 from sparc.report.figures.style import ALARM, GREY, WIDTH, add_note, add_title, grouped, new_figure, style, with_looks
 from sparc.report.gaps import gaps, labels_in, means_over, seeds, why_missing
 from sparc.report.laps import mean_of, over_seeds, races, run_means
-from sparc.suites.tables import Array, EnvResults, Results
+from sparc.suites.tables import EnvResults, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

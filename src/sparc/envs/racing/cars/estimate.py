@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparc.envs.contextual import Array
+from sparc.arrays import Array
 from sparc.envs.racing.cars.car import FRONT_DRIVE, Car
 from sparc.envs.racing.cars.description import GRAVITY, HALF_AIR, ROLLING, top_speed
 from sparc.envs.racing.torcs.simulator import TRACE, TRACK_COLUMNS

@@ -26,12 +26,11 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from sparc.arrays import Array, Flags
 from sparc.envs.racing.cars.description import name_in
 from sparc.envs.racing.torcs.installation import Installation
 from sparc.errors import RunFailure, UserError
 
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 Figures = dict[str, list[float]]  # what the physics holds of a car, as readback.expected_figures lists it
 
 CONTROL_STEP = 0.1  # s
