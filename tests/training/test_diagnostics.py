@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import sparc
-from sparc.acting.evaluate import Evaluation, Step, evaluate
+from sparc.acting.episodes import Step
+from sparc.acting.evaluate import Evaluation, evaluate
 from sparc.config import make_config
 from sparc.envs.registry import get_env
 from sparc.methods.nets import Inputs

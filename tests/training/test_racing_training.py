@@ -12,7 +12,8 @@ import pytest
 from synthetic import Pilot
 
 import sparc
-from sparc.acting.evaluate import Step, evaluate
+from sparc.acting.episodes import Step
+from sparc.acting.evaluate import evaluate
 from sparc.config import make_config
 from sparc.envs.racing import LAP_STEPS
 from sparc.envs.racing.course import OFF_COURSE

@@ -476,10 +476,10 @@ def unreliable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ("wrong", "words"),
     [
         ("observation", "returned NaN or infinity in an observation"),
-        ("reward", "returned NaN or infinity as a reward"),
+        ("reward", "returned NaN or infinity in a reward"),
         ("shape", "(3,)"),
         ("short", "(1,)"),
-        ("exception", "raised OverflowError in step: the motor is on fire"),
+        ("exception", ": the motor is on fire; run again with --debug"),
     ],
 )
 def test_a_broken_environment_is_named(
@@ -490,9 +490,10 @@ def test_a_broken_environment_is_named(
     command = ["train", "oracle", "unreliable_env:Unreliable-v0", "--config", tiny_yaml, "--run-dir", run]
     assert main([*map(str, command), "--updates", "100"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("sparc: unreliable_env:Unreliable-v0 ") and words in line
+    assert line.startswith("sparc: Unreliable-v0 ") and words in line
     assert "at environment step 30" in line  # the seventh of five environments
-    assert "context drift=" in line
+    assert " with drift=" in line and f"`sparc resume {run}`" in line
+    assert (" (unreliable_env.py:" in line) == (wrong == "exception")
 
 
 @pytest.mark.slow
@@ -519,7 +520,7 @@ def test_a_run_goes_on_once_its_environment_is_repaired(
     straight = sparc.train("oracle", env, run_dir=tmp_path / "straight", updates=100, **tiny)
     unreliable.wrong, unreliable.wrong_at = "observation", 23  # while learning, before anything is evaluated
     run = tmp_path / "run"
-    with pytest.raises(RunFailure, match="NaN or infinity in an observation from step at environment step 110"):
+    with pytest.raises(RunFailure, match="NaN or infinity in an observation at environment step 110"):
         sparc.train("oracle", env, run_dir=run, updates=100, **tiny)
     assert newest(run).name == "0"
     unreliable.wrong = ""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from sparc.acting.evaluate import Step
+from sparc.acting.episodes import Step
 from sparc.acting.policy import Policy
 from sparc.methods.nets import Actor, Inputs
 from sparc.training.replay import Replay
@@ -61,7 +61,7 @@ class Recorder:
         self.steps: list[tuple[np.ndarray, ...]] = []
 
     def __call__(self, step: Step) -> None:
-        rows, alive = self.rows, step.alive[self.rows]
+        rows, alive = self.rows, step.running[self.rows]
         unit = (step.action - self.policy.middle) / self.policy.half
         parts = (part[rows] for part in (step.obs, unit, step.contexts))
         seen = (np.where(alive[:, None], part, 0.0).astype(np.float32) for part in parts)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparc.acting.evaluate import Step, evaluate
+from sparc.acting.episodes import Step
+from sparc.acting.evaluate import evaluate
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.racing import RACES, car_models
 from sparc.envs.racing.course import Course as Road
@@ -67,7 +68,7 @@ def drive_laps(
     road = venv.course
 
     def record(step: Step) -> None:
-        alive = step.alive
+        alive = step.running
         on_lap = alive & (venv.states[:, COLUMN["laps"]] == 1)
         for row in np.flatnonzero(on_lap).tolist():
             rows[row].append(venv.states[row, RECORDED].copy())
