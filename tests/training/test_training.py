@@ -25,6 +25,7 @@ from sparc.methods import all_methods
 from sparc.runs import checkpoint
 from sparc.runs.run import Run
 from sparc.training import loop as training
+from sparc.training.evaluations import EVALUATION_SEED
 
 BOAT, CHEETAH = "DriftingBoat-v0", "WindHalfCheetah-v5"
 # The ring of rows wraps within these runs; RMA's second phase begins at 100.
@@ -294,7 +295,7 @@ def test_what_is_logged_is_the_mean_over_the_choice_settings(straight: Callable[
     meta = checkpoint.load_meta(newest(run))
     record = Run.open(run).evaluation(TOTAL)
     assert record is not None
-    rows = evaluate(sparc.load(run, TOTAL), BOAT, space.evaluated, seed=training.EVALUATION_SEED, threads=1)
+    rows = evaluate(sparc.load(run, TOTAL), BOAT, space.evaluated, seed=EVALUATION_SEED, threads=1)
     np.testing.assert_array_equal([record[f"return_{i}"] for i in range(3)], rows.returns[:3])
     assert checkpoint.load_scores(meta)[TOTAL] == rows.returns[:3].tolist() and "return_3" not in record
     assert record["mean_return"] == checkpoint.load_choice(meta)[TOTAL] == rows.returns[3:].mean()
