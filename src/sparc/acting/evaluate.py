@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from sparc.contexts import ContextSpace
 from sparc.envs.contextual import ContextualVectorEnv, ProgressCall, check_count
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import UserError
-from sparc.files import replace
+from sparc.files import read_table, replace, write_table
 from sparc.machine import usable_cores
 
 FIXED = ("region", "episode", "return", "steps", "terminated")  # the columns between contexts and measures
@@ -85,45 +84,37 @@ class Evaluation:
 
     def write_csv(self, path: Path) -> None:
         """Write one row per context and episode."""
-        beside = path.with_name(f".{path.name}")
-        with beside.open("w", newline="") as file:
-            writer = csv.writer(file)
-            named = ["label"] if self.labels else []
-            writer.writerow([*named, *self.names, *FIXED, *self.measures])
-            for row in range(len(self.returns)):
-                region = "ind" if self.ind[row] else "ood"
-                context = [float(value) for value in self.contexts[row]]
-                numbers = [
-                    int(self.episode[row]),
-                    float(self.returns[row]),
-                    int(self.lengths[row]),
-                    int(self.terminated[row]),
-                ]
-                measured = [float(values[row]) for values in self.measures.values()]
-                writer.writerow([*self.labels[row : row + 1], *context, region, *numbers, *measured])
-        beside.replace(path)
+        columns = [
+            *([self.labels] if self.labels else []),
+            *self.contexts.T.tolist(),
+            np.where(self.ind, "ind", "ood").tolist(),
+            self.episode.tolist(),
+            self.returns.tolist(),
+            self.lengths.tolist(),
+            self.terminated.astype(int).tolist(),
+            *(values.tolist() for values in self.measures.values()),
+        ]
+        header = [*(["label"] if self.labels else []), *self.names, *FIXED, *self.measures]
+        write_table(path, header, zip(*columns, strict=True), line_end="\r\n")
 
     @classmethod
     def read_csv(cls, path: Path) -> Evaluation:
-        """Read what write_csv wrote; a ValueError tells what is wrong with it."""
-        with path.open(newline="") as file:
-            header, *rows = csv.reader(file)
-        if "region" not in header or not rows or {len(row) for row in rows} != {len(header)}:
-            raise ValueError("a line is cut short")
-        columns = np.array(rows).T
+        """Read what write_csv wrote; Damaged if it is not whole."""
+        table = read_table(path)
+        header = list(table.columns)
+        table.text("region")  # Damaged without it
         first, fixed = int(header[0] == "label"), header.index("region")
-        after = fixed + len(FIXED)
-        region, episode, returns, lengths, terminated = columns[fixed:after]
+        names, measures = header[first:fixed], header[fixed + len(FIXED) :]
         return cls(
-            tuple(header[first:fixed]),
-            columns[first:fixed].T.astype(float),
-            region == "ind",
-            episode.astype(int),
-            returns.astype(float),
-            lengths.astype(int),
-            terminated == "1",
-            {name: values.astype(float) for name, values in zip(header[after:], columns[after:], strict=True)},
-            tuple(columns[0].tolist()) if first else (),
+            tuple(names),
+            np.stack([table.numbers(name) for name in names], axis=1),
+            table.text("region") == "ind",
+            table.numbers("episode").astype(int),
+            table.numbers("return"),
+            table.numbers("steps").astype(int),
+            table.text("terminated") == "1",
+            {name: table.numbers(name) for name in measures},
+            tuple(table.text("label").tolist()) if first else (),
         )
 
     def write_json(self, path: Path, **about: Any) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sparc.acting.adaptation import NO_TRACE, Latents, Trace, latents, switches, trace
-from sparc.arrays import Array
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import UserError
-from sparc.files import cell, replace, write_table
+from sparc.files import cell, read_table, replace, write_table
 from sparc.runs.run import Run
 
 TRACE, LATENTS, SEAL = "trace.csv", "latents.csv", "adaptation.json"  # behind the checkpoint's number
@@ -92,7 +89,7 @@ def read_adaptation(run: Run, number: int, grid: int) -> tuple[Trace, Latents | 
         if seal["latents_rows"] is not None:
             mapped = read_latents(file_of(run, number, LATENTS))
             check_rows(file_of(run, number, LATENTS), len(mapped.psi), seal["latents_rows"])
-    except (OSError, ValueError, csv.Error) as error:
+    except (OSError, ValueError) as error:
         # an OSError would name the whole path, which is of the machine
         why = f"{Path(error.filename).name}: {error.strerror}" if isinstance(error, OSError) else error
         raise UserError(
@@ -115,34 +112,15 @@ def read_seal(path: Path) -> dict[str, Any]:
 
 def read_trace(path: Path) -> Trace:
     """Read a trace."""
-    columns = read_columns(path, TRACE_COLUMNS)
-    return Trace(columns["region"], *(numbers(columns[name], path) for name in TRACE_COLUMNS[1:]))
+    table = read_table(path)
+    return Trace(table.text("region"), *(table.numbers(name) for name in TRACE_COLUMNS[1:]))
 
 
 def read_latents(path: Path) -> Latents:
     """Read latents."""
-    columns = read_columns(path, LATENT_COLUMNS)
-    found = np.stack([numbers(columns[name], path) for name in LATENT_COLUMNS], axis=1)
+    table = read_table(path)
+    found = np.stack([table.numbers(name) for name in LATENT_COLUMNS], axis=1)
     return Latents(found[:, :2], found[:, 2:])
-
-
-def read_columns(path: Path, needed: Iterable[str]) -> dict[str, NDArray[np.str_]]:
-    """Read a CSV file by columns."""
-    text = path.read_text(errors="replace")
-    names, *rows = list(csv.reader(text.splitlines())) or [[]]
-    cut = not text.endswith("\n") or any(len(row) != len(names) for row in rows)
-    if cut or not set(needed) <= set(names):
-        raise ValueError(f"{path.name} is cut short")
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return {name: np.array(column, np.str_) for name, column in zip(names, columns, strict=True)}
-
-
-def numbers(column: NDArray[np.str_], path: Path) -> Array:
-    """Read numbers; an empty cell is NaN."""
-    try:
-        return np.where(column == "", "nan", column).astype(np.float64)
-    except ValueError:
-        raise ValueError(f"{path.name} has a cell that is no number") from None
 
 
 def check_rows(path: Path, there: int, sealed: Any) -> None:
