@@ -18,8 +18,9 @@ from sparc.envs.racing.course import Course as Road
 from sparc.envs.racing.env import RaceVectorEnv
 from sparc.envs.racing.reference import race_safely
 from sparc.envs.racing.tasks import PHYSICS, CarModels
+from sparc.envs.racing.torcs.columns import COLUMN, TRACE, TRACK_COLUMNS
 from sparc.envs.racing.torcs.installation import find_torcs
-from sparc.envs.racing.torcs.simulator import COLUMN, TRACE, TRACK_COLUMNS, Laps
+from sparc.envs.racing.torcs.simulator import Laps
 from sparc.envs.racing.tracks import Track
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import UserError

@@ -12,8 +12,8 @@ from PIL import Image, ImageDraw
 
 from sparc.arrays import Array
 from sparc.envs.drawing import font
-from sparc.envs.racing.course import OFF_COURSE, Course
-from sparc.envs.racing.torcs.simulator import COLUMN, TRACK_COLUMNS
+from sparc.envs.racing.course import Course
+from sparc.envs.racing.torcs.columns import COLUMN, OFF_COURSE, TRACK_COLUMNS
 
 Points = list[tuple[float, float]]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from sparc.arrays import Array
 from sparc.envs.measures import MEASURES
-from sparc.envs.racing.course import OFF_COURSE
+from sparc.envs.racing.torcs.columns import OFF_COURSE
 from sparc.report.figures.maps import LESS_COLOURS, SHOWN_PERCENTILES, Cells, Scale, beyond, draw_panels
 from sparc.report.figures.panels import label_handles, map_panels, outer
 from sparc.report.figures.style import ALARM, GREY, WIDTH, add_note, add_title, grouped, new_figure, style, with_looks
@@ -207,7 +207,7 @@ def racing_line(trace: Array, course: Course, title: str = "") -> Figure:
     """Draw a lap, (T, len(TRACE)), on the map of its track, coloured by speed, red where it was off course."""
     from matplotlib.collections import LineCollection
 
-    from sparc.envs.racing.torcs.simulator import TRACE, TRACK_COLUMNS
+    from sparc.envs.racing.torcs.columns import TRACE, TRACK_COLUMNS
 
     lap = dict(zip(TRACE, trace.T, strict=True))
     line = dict(zip(TRACK_COLUMNS, course.table.T, strict=True))
