@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,16 +80,31 @@ def write_columns(path: Path, names: Iterable[str], columns: list[Any]) -> None:
 
 def read_adaptation(run: Run, number: int, grid: int) -> tuple[Trace, Latents | None]:
     """Read what `adapt_run` wrote of a checkpoint, if it is of this grid and whole; None without an adapter."""
-    try:
-        seal = read_seal(file_of(run, number, SEAL))
-        if seal["grid"] != grid:
-            raise ValueError(f"it is of a grid of {seal['grid']}, not {grid}")
+    seal = check_adaptation(run, number, grid)
+    with explained(number, grid):
         found = read_trace(file_of(run, number, TRACE))
         check_rows(file_of(run, number, TRACE), len(found.step), seal["trace_rows"])
         mapped = None
         if seal["latents_rows"] is not None:
             mapped = read_latents(file_of(run, number, LATENTS))
             check_rows(file_of(run, number, LATENTS), len(mapped.psi), seal["latents_rows"])
+    return found, mapped
+
+
+def check_adaptation(run: Run, number: int, grid: int) -> dict[str, Any]:
+    """Return the seal of a checkpoint's adaptation, if it is of this grid; it is written last, so the rest is there."""
+    with explained(number, grid):
+        seal = read_seal(file_of(run, number, SEAL))
+        if seal["grid"] != grid:
+            raise ValueError(f"it is of a grid of {seal['grid']}, not {grid}")
+    return seal
+
+
+@contextmanager
+def explained(number: int, grid: int) -> Iterator[None]:
+    """Raise a UserError with the remedy where a file is missing or damaged."""
+    try:
+        yield
     except (OSError, ValueError) as error:
         # an OSError would name the whole path, which is of the machine
         why = f"{Path(error.filename).name}: {error.strerror}" if isinstance(error, OSError) else error
@@ -96,7 +112,6 @@ def read_adaptation(run: Run, number: int, grid: int) -> tuple[Trace, Latents | 
             f"The adaptation of checkpoint {number} is missing or damaged ({why}): write it anew, "
             f"`sparc evaluate RUN --adaptation --grid {grid} --checkpoint {number}`."
         ) from error
-    return found, mapped
 
 
 def read_seal(path: Path) -> dict[str, Any]:
