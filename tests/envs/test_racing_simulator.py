@@ -289,7 +289,7 @@ def test_a_car_can_be_put_anywhere(make: Make, distance: float, speed: float) ->
     # It rolls on as it was put there: neither thrown up nor with wheels that have to be spun up first.
     assert value(field, "vx") == pytest.approx(speed, abs=0.6)
     assert abs(value(field, "vz")) < 0.5
-    assert max(abs(value(field, f"wheel_speed_{wheel}") - value(field, "vx")) for wheel in simulator.WHEELS) < 1.5
+    assert max(abs(value(field, f"wheel_speed_{wheel}") - value(field, "vx")) for wheel in columns.WHEELS) < 1.5
 
 
 def test_assists_keep_wheels_from_locking_and_spinning(make: Make) -> None:
@@ -302,7 +302,7 @@ def test_assists_keep_wheels_from_locking_and_spinning(make: Make) -> None:
         field.step(np.array([[0.0, -1.0], [0.0, 1.0]]))
         if value(field, "vx") > 10.0:
             slowest = min(
-                slowest, *(value(field, f"wheel_speed_{wheel}") / value(field, "vx") for wheel in simulator.WHEELS)
+                slowest, *(value(field, f"wheel_speed_{wheel}") / value(field, "vx") for wheel in columns.WHEELS)
             )
         gears.add(value(field, "gear", 1))
     assert slowest > 0.6

@@ -79,6 +79,8 @@ class Unreliable(gym.Env):
         return observation, reward, False, False, {}
 
 def set_drift(env, context):
+    if wrong == "apply":
+        raise LookupError("there is no drift")
     env.drift = float(context[0])
 
 space = sparc.ContextSpace.box(drift=("m/s", (-1, 1), (-2, 2)))
@@ -495,6 +497,18 @@ def test_a_broken_environment_is_named(
     assert "at environment step 30" in line  # the seventh of five environments
     assert " with drift=" in line and f"`sparc resume {run}`" in line
     assert (" (unreliable_env.py:" in line) == (wrong == "exception")
+
+
+def test_an_environment_that_never_begins_promises_no_checkpoint(
+    unreliable: Any, tmp_path: Path, tiny_yaml: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unreliable.wrong = "apply"
+    command = ["train", "oracle", "unreliable_env:Unreliable-v0", "--config", tiny_yaml, "--run-dir", tmp_path / "run"]
+    assert main([*map(str, command), "--updates", "100"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    begin = "sparc: Unreliable-v0 raised LookupError at the reset at environment step 0 (unreliable_env.py:"
+    assert line.startswith(begin) and "): there is no drift; run again with --debug" in line
+    assert "resume" not in line and "checkpoint" not in line
 
 
 @pytest.mark.slow

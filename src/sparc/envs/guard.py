@@ -71,9 +71,10 @@ def explained(venv: ContextualVectorEnv, at: str, contexts: Array | None) -> Ite
             contexts = np.asarray(contexts)[[venv.row]]
         if isinstance(error, BadReturn):
             raise EnvFailure(f"{name(venv)} returned {error} at {at}{under(venv, contexts)}.") from error
+        said = " ".join(str(error).split())  # in one line
         raise EnvFailure(
-            f"{name(venv)} raised {type(error).__name__} at {at}{line_of(error)}{under(venv, contexts)}: {error}; "
-            "run again with --debug for the traceback."
+            f"{name(venv)} raised {type(error).__name__} at {at}{line_of(error)}{under(venv, contexts)}"
+            f"{': ' if said else ''}{said}; run again with --debug for the traceback."
         ) from error
 
 

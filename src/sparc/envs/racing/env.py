@@ -228,7 +228,7 @@ class RaceVectorEnv(NativeVectorEnv):
 
     @property
     def states(self) -> Array:
-        """The simulator's rows of state, columns as in simulator.STATE."""
+        """The simulator's rows of state, columns as in columns.STATE."""
         return self._field.states
 
     @property
