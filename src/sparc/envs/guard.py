@@ -78,9 +78,7 @@ def explained(venv: ContextualVectorEnv, at: str, contexts: Array | None) -> Ite
         ) from error
 
 
-def check_obs(
-    venv: ContextualVectorEnv, obs: Array, at: str, contexts: Array, running: Flags | None = None
-) -> None:  # fmt: skip
+def check_obs(venv: ContextualVectorEnv, obs: Array, at: str, contexts: Array, running: Flags | None = None) -> None:
     """Raise where observations have another shape than they should, or are not finite as float32."""
     expected = (venv.num_envs, *(venv.single_observation_space.shape or ()))
     if np.shape(obs) != expected:

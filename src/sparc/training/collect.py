@@ -85,9 +85,9 @@ class Collector:
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Go on where get_state was called."""
-        self.venv.set_state(
-            {name.removeprefix("env."): array for name, array in state.items() if name.startswith("env.")}
-        )
+        saved = {name.removeprefix("env."): array for name, array in state.items() if name.startswith("env.")}
+        with guard.explained(self.venv, "the return to its saved state", None):
+            self.venv.set_state(saved)
         # an environment that could not be restored has begun a new episode: its row begins anew here as well
         self.obs = self.reset(options={"reset_mask": np.zeros(self.venv.num_envs, bool)})
         anew = (self.obs != state["obs"]).any(axis=1)
