@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sparc.arrays import Array
 from sparc.errors import UserError
-
-Array = NDArray[np.float64]
 
 EDGE_TOLERANCE = 1e-9  # of the range: the edges of a region belong to it, also after rounding in a grid
 CHOICE_SETTINGS = 16  # that checkpoints are chosen by

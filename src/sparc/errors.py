@@ -1,11 +1,13 @@
 """Errors that are written for the person who reads them: what was wrong, where, what to do, in one line."""
 
 import difflib
-import os
 import sysconfig
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
+PACKAGE = Path(__file__).parent
+LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 LISTED = 16  # options that an error lists at most
 
 
@@ -46,15 +48,18 @@ def unknown(
 
 
 def describe_exception(error: BaseException) -> str:
-    """Return an exception in one line with the place that raised it: "ValueError: no such mass (my_env.py:17)".
+    """Return an exception in one line with the place that raised it: "ValueError: no such mass (my_env.py:17)"."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":") + line_of(error)
 
-    The place is the innermost line outside of Python and of installed packages, where there is one.
-    """
-    text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
-    installed = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(("<", *installed))]
-    if not frames:
-        return text
-    place = (own or frames)[-1]
-    return f"{text} ({os.path.basename(place.filename)}:{place.lineno})"
+
+def line_of(error: BaseException) -> str:
+    """Return " (my_env.py:17)": the innermost line of the user's code, else of the library that raised the error."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_in(frame.filename, [PACKAGE])]
+    own = [frame for frame in frames if not is_in(frame.filename, LIBRARIES)]
+    chosen = (own or frames)[-1:]
+    return "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in chosen)
+
+
+def is_in(file: str, folders: list[Path]) -> bool:
+    """Return whether a file is in one of these folders, or in none at all, as code that Python itself made."""
+    return file.startswith("<") or any(Path(file).is_relative_to(folder) for folder in folders)

@@ -1,4 +1,4 @@
-"""Files: atomic writes, locks, and small tables as CSV, which may be packed by gzip once they are written."""
+"""Files: atomic writes, locks, and tables as CSV, which may be packed by gzip once they are written."""
 
 from __future__ import annotations
 
@@ -6,14 +6,94 @@ import csv
 import fcntl
 import gzip
 import os
-from collections.abc import Iterable
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+from sparc.arrays import Array
+from sparc.errors import UserError
+
+LOCK_ATTEMPTS, LOCK_SECONDS = 10, 0.3
 
 
-def held(lock: Path) -> bool:
+# Atomic writes
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """Give a path beside this one to write to; in the end it takes this one's place, or is removed on failure."""
+    new = path.with_name(f".{path.name}.new")
+    try:
+        yield new
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def rewritten(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
+    """Open a text file to write it anew, all or nothing, also if the power goes."""
+    with beside(path) as new, new.open("w", newline=newline, encoding="utf-8") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a text file, all or nothing, also if the power goes."""
+    with rewritten(path) as file:
+        file.write(text)
+
+
+def sync(path: Path) -> None:
+    """Force a file, or the entries of a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# Locks: held by a process, and gone with it however it ends
+
+
+class Lock:
+    """A lock that this process holds until it is released."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        """Take it, or raise a UserError that says who has it; `what` is what it is for."""
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        for attempt in range(LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:  # someone may only be looking, see is_held
+                if attempt + 1 < LOCK_ATTEMPTS:
+                    time.sleep(LOCK_SECONDS / LOCK_ATTEMPTS)
+                    continue
+                owner = os.read(self._descriptor, 20).decode() or "unknown"
+                os.close(self._descriptor)
+                raise UserError(
+                    f"{what} is in use by process {owner}: stop it first, wait for it, or choose another run."
+                ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
+
+    def release(self) -> None:
+        """Let another process take it."""
+        os.close(self._descriptor)
+
+
+def is_held(lock: Path) -> bool:
     """Return whether a process holds a lock."""
     try:
         descriptor = os.open(lock, os.O_RDWR)
@@ -28,14 +108,82 @@ def held(lock: Path) -> bool:
         os.close(descriptor)
 
 
-def replace(path: Path, text: str) -> None:
-    """Write a file, all or nothing, also if the power goes."""
-    beside = path.with_name(f".{path.name}.new")
-    with beside.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+@contextmanager
+def locked(lock: Path) -> Iterator[None]:
+    """Wait for a lock and hold it for a while."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+# Tables
+
+
+class Damaged(ValueError):
+    """A table is not as it was written; the message names the file and says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of a CSV file, as text."""
+
+    file: str  # its name
+    columns: dict[str, NDArray[np.str_]]  # (R,) each
+
+    def text(self, name: str) -> NDArray[np.str_]:
+        """Return a column as it is."""
+        if name not in self.columns:
+            raise Damaged(f"{self.file} has no column {name}")
+        return self.columns[name]
+
+    def numbers(self, name: str) -> Array:
+        """Return a column of numbers; an empty cell is NaN."""
+        column = self.text(name)
+        try:
+            return np.where(column == "", "nan", column).astype(np.float64)
+        except ValueError:
+            raise Damaged(f"{self.file} has a cell in column {name} that is not a number") from None
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def part(self, rows: Any, without: Iterable[str] = ()) -> Table:
+        """Return some of the rows, without some of the columns."""
+        return Table(self.file, {name: column[rows] for name, column in self.columns.items() if name not in without})
+
+
+def read_table(path: Path) -> Table:
+    """Read what `write_table` wrote, or the packed file where there is only that.
+
+    Raise Damaged if it is not whole, FileNotFoundError if it is missing.
+    """
+    try:
+        text = read_unpacked(path).decode()
+        names, *rows = list(csv.reader(StringIO(text, newline=""))) or [[]]
+    except (EOFError, ValueError, csv.Error, zlib.error, gzip.BadGzipFile) as error:
+        raise Damaged(f"{path.name} cannot be read: {error}") from None
+    if not text.endswith("\n"):
+        raise Damaged(f"{path.name} is cut short")
+    for line, row in enumerate(rows, 2):
+        if len(row) != len(names):
+            raise Damaged(f"line {line} of {path.name} has {len(row)} cells instead of {len(names)}")
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return Table(path.name, {name: np.array(column, np.str_) for name, column in zip(names, columns, strict=True)})
+
+
+def read_unpacked(path: Path) -> bytes:
+    """Return the bytes of a table, unpacked where there is only its packed file."""
+    packed = packed_as(path)
+    return path.read_bytes() if path.exists() or not packed.exists() else gzip.decompress(packed.read_bytes())
+
+
+def write_table(path: Path, columns: Iterable[str], rows: Iterable[Iterable[Any]], line_end: str = "\n") -> None:
+    """Write a CSV file, all or nothing."""
+    with rewritten(path, newline="") as file:
+        writer = csv.writer(file, lineterminator=line_end)
+        writer.writerow(columns)
+        writer.writerows(rows)
+    packed_as(path).unlink(missing_ok=True)  # it would be older
 
 
 def cell(value: Any) -> Any:
@@ -45,24 +193,6 @@ def cell(value: Any) -> Any:
     return "" if np.isnan(value) else f"{value:.8g}"
 
 
-def write_table(path: Path, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Write a CSV file, all or nothing."""
-    beside = path.with_name(f".{path.name}")
-    with beside.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(rows)
-    beside.replace(path)
-    packed_as(path).unlink(missing_ok=True)  # it would be older
-
-
-def open_table(path: Path) -> TextIO:
-    """Open a CSV file, or the one packed by gzip where there is only that."""
-    if not path.exists() and (packed := packed_as(path)).exists():
-        return gzip.open(packed, "rt", newline="")
-    return path.open(newline="")
-
-
 def packed_as(path: Path) -> Path:
-    """Name a table's packed file."""
+    """Return a table's packed file."""
     return path.with_name(f"{path.name}.gz")

@@ -236,14 +236,19 @@ sparc.register_env(
 def test_nan_is_reported_with_the_context() -> None:
     good = evaluate(Recorder(1), "Fragile-v0", [[-1.0]])  # type: ignore[arg-type]
     assert rows(good) == [(5.0, 5, False)]
-    with pytest.raises(sparc.RunFailure, match=r"Fragile-v0 returned NaN.*step 2.*'c': 0\.5"):
+    with pytest.raises(
+        sparc.RunFailure, match=r"^Fragile-v0 returned NaN or infinity in a reward at step 2 with c=0\.5\.$"
+    ):
         evaluate(Recorder(1), "Fragile-v0", [[-1.0], [0.5]])  # type: ignore[arg-type]
 
 
 def test_an_error_of_the_environment_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fragile, "raises", True)
-    with pytest.raises(sparc.RunFailure, match=r"Fragile-v0 raised ZeroDivisionError at step 2.*of the simulator"):
-        evaluate(Recorder(1), "Fragile-v0", [[0.5]])  # type: ignore[arg-type]
+    # the line and the context are those of the row that raised
+    message = r"^Fragile-v0 raised ZeroDivisionError at step 2 \(test_evaluation\.py:\d+\) with c=0\.5: of the"
+    with pytest.raises(sparc.RunFailure, match=message) as caught:
+        evaluate(Recorder(1), "Fragile-v0", [[-0.5], [0.5], [0.6]])  # type: ignore[arg-type]
+    assert str(caught.value).endswith("; run again with --debug for the traceback.")  # and of no checkpoint
 
 
 # Rows → cells → summary → files

@@ -237,3 +237,20 @@ def test_an_observation_that_is_not_finite_does_not_reach_the_history(policy: Po
     with pytest.raises(sparc.UserError, match="row 0 is not finite"):
         policy.act(np.full(O, np.nan))
     assert np.array_equal(policy.history.array, before)
+
+
+def test_the_latent_is_that_of_the_last_action(run: Path) -> None:
+    policy = sparc.load(run)
+    with pytest.raises(sparc.UserError, match="before its first action"):
+        _ = policy.latent
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        obs = rng.normal(size=(2, policy.obs_size)).astype(np.float32)
+        history = policy.history.array if policy.history is not None else None
+        policy.act(obs)
+        if history is not None:
+            np.testing.assert_allclose(policy.latent, policy.actor.latent(Inputs(obs, history=history)), rtol=1e-5)
+    assert policy.latent.shape[0] == 2
+    policy.reset()
+    with pytest.raises(sparc.UserError, match="before its first action"):
+        _ = policy.latent

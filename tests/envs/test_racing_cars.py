@@ -19,8 +19,9 @@ from sparc.envs.racing.cars.outliers import outlier_table
 from sparc.envs.racing.cars.readback import differing_figures, expected_figures
 from sparc.envs.racing.cars.tyres import COMPOUNDS, friction
 from sparc.envs.racing.reference import race_reference
+from sparc.envs.racing.torcs.columns import STATE
 from sparc.envs.racing.torcs.installation import Installation
-from sparc.envs.racing.torcs.simulator import STATE, Simulator
+from sparc.envs.racing.torcs.simulator import Simulator
 from sparc.envs.racing.tracks import TRACKS
 from sparc.errors import UserError
 

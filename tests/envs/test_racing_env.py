@@ -27,8 +27,9 @@ from sparc.envs.racing.course import FAILURE_PENALTY, FELT, OBSERVATION_SIZE, RE
 from sparc.envs.racing.env import OFF_STEPS, RUN_UP_SLOWEST, RUN_UP_SPEED, STUCK_STEPS, RaceVectorEnv, commands
 from sparc.envs.racing.reference import Reference, find_references, store_path
 from sparc.envs.racing.tasks import NOT_COMPLETED, SCALE_TESTED
+from sparc.envs.racing.torcs.columns import COLUMN, STATE, TRACK_COLUMNS
 from sparc.envs.racing.torcs.installation import Installation
-from sparc.envs.racing.torcs.simulator import COLUMN, CONTROL_STEP, STATE, TRACK_COLUMNS, WorkerLost
+from sparc.envs.racing.torcs.simulator import CONTROL_STEP, WorkerLost
 from sparc.envs.racing.tracks import TRACKS, Track
 from sparc.envs.registry import get_env
 from sparc.errors import RunFailure, UserError

@@ -18,10 +18,11 @@ import pytest
 from sparc.cli import main
 from sparc.envs.racing.cars.car import find_car
 from sparc.envs.racing.cars.description import describe
-from sparc.envs.racing.torcs import install, installation, simulator
+from sparc.envs.racing.torcs import columns, install, installation, simulator
+from sparc.envs.racing.torcs.columns import COLUMN, STATE, TRACE, TRACK_COLUMNS
 from sparc.envs.racing.torcs.install import game_laps, stock_car, worker_laps
 from sparc.envs.racing.torcs.installation import Installation
-from sparc.envs.racing.torcs.simulator import COLUMN, STATE, Simulator
+from sparc.envs.racing.torcs.simulator import Simulator
 from sparc.envs.racing.tracks import TRACKS
 from sparc.errors import RunFailure, SparcError, UserError
 
@@ -67,6 +68,32 @@ def drive(simulator: Simulator, steps: int, seed: int = 0, slot: int = 0) -> np.
         simulator.step(actions)
         rows.append(simulator.states[slot].copy())
     return np.array(rows)
+
+
+SWAPPED = {
+    "state": (*STATE[1::-1], *STATE[2:]),  # as long as the right one
+    "trace": TRACE[:-1],
+    "track": (*TRACK_COLUMNS, "banking"),
+    "off_course": ("2",),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("state", "its state has x in place 1, not y;"),
+        ("trace", "its trace has wheels_out in place 12, not nothing;"),
+        ("track", "its track has nothing in place 7, not banking;"),
+        ("off_course", "its off_course has 3 in place 1, not 2;"),
+    ],
+)
+def test_a_worker_that_calls_things_otherwise_is_refused(
+    torcs: Installation, track: Path, kind: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(columns.VOCABULARY, kind, SWAPPED[kind])
+    with pytest.raises(RunFailure, match=re.escape(words)) as caught:
+        Simulator(torcs, track, 1)
+    assert installation.REMEDY in str(caught.value) and "\n" not in str(caught.value)
 
 
 def value(simulator: Simulator, name: str, slot: int = 0) -> float:
@@ -263,7 +290,7 @@ def test_a_car_can_be_put_anywhere(make: Make, distance: float, speed: float) ->
     # It rolls on as it was put there: neither thrown up nor with wheels that have to be spun up first.
     assert value(field, "vx") == pytest.approx(speed, abs=0.6)
     assert abs(value(field, "vz")) < 0.5
-    assert max(abs(value(field, f"wheel_speed_{wheel}") - value(field, "vx")) for wheel in simulator.WHEELS) < 1.5
+    assert max(abs(value(field, f"wheel_speed_{wheel}") - value(field, "vx")) for wheel in columns.WHEELS) < 1.5
 
 
 def test_assists_keep_wheels_from_locking_and_spinning(make: Make) -> None:
@@ -276,7 +303,7 @@ def test_assists_keep_wheels_from_locking_and_spinning(make: Make) -> None:
         field.step(np.array([[0.0, -1.0], [0.0, 1.0]]))
         if value(field, "vx") > 10.0:
             slowest = min(
-                slowest, *(value(field, f"wheel_speed_{wheel}") / value(field, "vx") for wheel in simulator.WHEELS)
+                slowest, *(value(field, f"wheel_speed_{wheel}") / value(field, "vx") for wheel in columns.WHEELS)
             )
         gears.add(value(field, "gear", 1))
     assert slowest > 0.6

@@ -14,7 +14,7 @@ from synthetic import CARS, ENVS, POWER_MASS, SKILL, STYLES, make_races, make_re
 
 from sparc.envs.racing.course import Course
 from sparc.envs.racing.measures import MEASURES
-from sparc.envs.racing.torcs.simulator import TRACE, TRACK_COLUMNS
+from sparc.envs.racing.torcs.columns import TRACE, TRACK_COLUMNS
 from sparc.envs.registry import get_env
 from sparc.report.figures import races as race_figures
 from sparc.report.figures.curves import learning_curves

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import sparc
-from sparc.acting.evaluate import Evaluation, Step, evaluate
-from sparc.config import make_config
+from sparc.acting.episodes import Step
+from sparc.acting.evaluate import Evaluation, evaluate
 from sparc.envs.registry import get_env
 from sparc.methods.nets import Inputs
 from sparc.runs.run import Run
@@ -25,6 +25,7 @@ from sparc.training.diagnostics import (
     setting_titles,
     windows,
 )
+from sparc.training.evaluations import EVALUATION_SEED, Evaluator
 from sparc.training.loop import Trainer
 from sparc.training.replay import CLOSING, Replay
 
@@ -227,7 +228,7 @@ def test_the_logged_values_are_those_of_the_checkpoint(runs: dict[str, Path]) ->
     for name, actor in policies.items():
         policy = sparc.load(run.path, "last")
         policy.actor = actor
-        rows = evaluate(policy, BOAT, space.evaluated, seed=training.EVALUATION_SEED, threads=1)
+        rows = evaluate(policy, BOAT, space.evaluated, seed=EVALUATION_SEED, threads=1)
         assert record[name] == rows.returns[space.choice_rows].mean(), name
     trainer.evaluate({})
     again = evaluations(run.path)[-1]
@@ -235,17 +236,14 @@ def test_the_logged_values_are_those_of_the_checkpoint(runs: dict[str, Path]) ->
     assert {name: again[name] for name in explained} == {name: record[name] for name in explained}
     assert before[1] == trainer.collector.steps
     np.testing.assert_equal(trainer.replay.cursor(), before[0])
+    trainer.close()
     run.close()
 
 
-def test_where_settings_are_many_variants_are_compared_in_some_of_them(
-    tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = make_config({"method": "only-obs", "env": BOAT, **tiny, **FAST})
-    run = Run.create(config, tmp_path / "run")
-    trainer = Trainer(run, lambda _: None)
-    monkeypatch.setattr(training, "VARIANT_SETTINGS", 8)
-    chosen = trainer.venv.context_space.choice_rows
+def test_where_settings_are_many_variants_are_compared_in_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluator = Evaluator(BOAT, {})
+    monkeypatch.setattr("sparc.training.evaluations.VARIANT_SETTINGS", 8)
+    chosen = evaluator.space.choice_rows
     asked: list[np.ndarray] = []
 
     def result(rows: np.ndarray, more: float) -> Evaluation:
@@ -257,11 +255,11 @@ def test_where_settings_are_many_variants_are_compared_in_some_of_them(
         asked.append(rows)
         return result(rows.astype(float), 5.0)
 
-    monkeypatch.setattr(trainer, "run_settings", half)
-    found = trainer.compare(result(np.arange(19.0), 0.0))
+    monkeypatch.setattr(evaluator, "run", half)
+    policy: Any = None  # `half` asks it for nothing
+    found = evaluator.compare(result(np.arange(19.0), 0.0), {"newest": policy})
     assert [rows.tolist() for rows in asked] == [chosen[::2].tolist()]
     assert found == pytest.approx({"newest_return": chosen.mean() + 5.0, "newest_ratio": 1.0 + chosen.mean()})
-    run.close()
 
 
 def test_settings_go_by_their_contexts_or_their_labels() -> None:

@@ -12,13 +12,14 @@ import pytest
 from synthetic import Pilot
 
 import sparc
-from sparc.acting.evaluate import Step, evaluate
+from sparc.acting.episodes import Step
+from sparc.acting.evaluate import evaluate
 from sparc.config import make_config
 from sparc.envs.racing import LAP_STEPS
-from sparc.envs.racing.course import OFF_COURSE
 from sparc.envs.racing.env import RaceVectorEnv
+from sparc.envs.racing.torcs.columns import COLUMN, OFF_COURSE
 from sparc.envs.racing.torcs.installation import Installation
-from sparc.envs.racing.torcs.simulator import COLUMN, CONTROL_STEP, Simulator
+from sparc.envs.racing.torcs.simulator import CONTROL_STEP, Simulator
 from sparc.errors import UserError
 from sparc.machine import Stop
 from sparc.runs.run import Run

@@ -91,7 +91,7 @@ def collected() -> tuple[Scripted, Half, Collector, Replay]:
     venv, policy = Scripted(), Half()
     replay = Replay(None, capacity=300, lanes=3, obs_size=2, action_size=1, context_size=1, history_length=3,
                     n_step=1, discount=GAMMA)  # fmt: skip
-    collector = Collector("Scripted-v0", venv, policy, [0, 1, 2])  # type: ignore[arg-type]
+    collector = Collector(venv, policy, [0, 1, 2])  # type: ignore[arg-type]
     collector.collect(replay, 5, KEY, random=False)
     collector.collect(replay, STEPS - 5, KEY, random=False)
     return venv, policy, collector, replay
@@ -156,7 +156,7 @@ def test_random_actions_are_stored_and_remembered() -> None:
     venv, policy = Scripted(), Half()
     replay = Replay(None, capacity=300, lanes=3, obs_size=2, action_size=1, context_size=1, history_length=3,
                     n_step=1, discount=GAMMA)  # fmt: skip
-    collector = Collector("Scripted-v0", venv, policy, [0, 1, 2])  # type: ignore[arg-type]
+    collector = Collector(venv, policy, [0, 1, 2])  # type: ignore[arg-type]
     collector.collect(replay, 2, KEY, random=True)
     stored = transitions(replay)
     units = np.array([stored[tuple(row.tolist())].action[0] for step in venv.log for row in step["obs"]])
@@ -191,7 +191,7 @@ def test_a_row_that_could_not_be_restored_begins_anew() -> None:
         makers = [lambda honest=honest: ContextualEnv(Restless(honest), SPACE, lambda env, c: None)
                   for honest in (True, False)]  # fmt: skip
         policy = Half()
-        return Collector("Restless-v0", SyncContextualVectorEnv(makers), policy, [0, 1]), policy  # type: ignore[arg-type]
+        return Collector(SyncContextualVectorEnv(makers), policy, [0, 1]), policy  # type: ignore[arg-type]
 
     collector, _ = make()
     replay = Replay(None, capacity=100, lanes=2, obs_size=2, action_size=1, context_size=1, history_length=3,

@@ -16,7 +16,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 
-from sparc.envs.racing.torcs.simulator import TRACE
+from sparc.envs.racing.torcs.columns import TRACE
 from sparc.watch.lap_page import AT, LAP, Column, Course, Drive, from_line_to_line, packed, write_replay
 
 LAPTOP, PHONE = (1280, 800), (390, 844)

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc.acting.history import History
+from sparc.acting.episodes import Episodes, Step
+from sparc.arrays import Array
 from sparc.contexts import ContextSpace, Finite
-from sparc.envs.contextual import Array, ProgressCall
+from sparc.envs.contextual import ProgressCall
 from sparc.envs.registry import get_env, make_vector_env
-from sparc.errors import RunFailure, SparcError
 from sparc.machine import usable_cores
 
 if TYPE_CHECKING:  # these bring JAX
@@ -46,8 +45,6 @@ class Latents:
     psi: Array  # (M, 2) of the true context
     phi: Array  # (M, 2) guessed from history, mean over the episode's second half
 
-
-Flags = NDArray[np.bool_]
 
 SWITCHES = 16  # to IND contexts, and as many to OOD ones
 VISIBLE = 0.5  # a switch changes some feature by at least so much of its training range, where contexts allow it
@@ -99,15 +96,7 @@ def draw_outside(space: ContextSpace, rng: np.random.Generator, n: int) -> Array
 # Rollouts
 
 
-class Step(NamedTuple):
-    """One step of all episodes."""
-
-    running: Flags  # (R,) at its beginning; the other numbers mean nothing elsewhere
-    reward: Array  # (R,)
-    latent: Array  # (R, Z) what the policy's encoder made of the history
-
-
-def episodes(
+def rollout(
     policy: Policy,
     env: str,
     before: Array,
@@ -118,55 +107,24 @@ def episodes(
     progress: ProgressCall | None = None,
     **env_options: Any,
 ) -> Iterator[Step]:
-    """Run one episode per context, side by side and without noise, under `after` from step `switch` on."""
-    import jax
+    """Run one episode per context for at most so many steps, under `after` from step `switch` on.
 
-    from sparc.methods.nets import Inputs
-
-    # One program for both: an encoder that runs once. A Policy keeps its latent to itself.
-    decide = jax.jit(lambda actor, inputs: (actor.mode(inputs), actor.latent(inputs)))
-    history = History(len(before), policy.history_length, policy.obs_size + policy.action_size)
+    Between two steps, `policy.latent` is what its encoder made of the last one.
+    """
     venv = make_vector_env(env, len(before), threads=usable_cores(), **env_options)
     try:
-        obs, _ = venv.reset(seed=seed, options={"context": before})
-        running = np.ones(len(before), bool)
-        for step in range(steps):
-            if after is not None and step == switch:
-                with blame(env, step):
-                    venv.set_contexts(after)
-            seen = np.where(running[:, None], obs, 0.0).astype(np.float32)
-            context = venv.contexts.astype(np.float32) if policy.reads == "context" else None
-            inputs = Inputs(seen, context, history.array if policy.reads == "history" else None)
-            unit, latent = (np.asarray(part) for part in decide(policy.actor, inputs))
-            history.push(seen, unit)
-            with blame(env, step):
-                obs, reward, terminated, truncated, _ = venv.step(policy.scale(unit))
-            bad = running & ~(np.isfinite(reward) & np.isfinite(obs).all(axis=1))
-            if bad.any():
-                raise RunFailure(
-                    f"{env} returned NaN or infinity at step {step} with the context {venv.contexts[bad][0]}."
-                )
-            yield Step(running, reward, latent)
+        episodes = Episodes(policy, venv, before, seed)
+        while episodes.running.any() and episodes.steps < steps:
+            if after is not None and episodes.steps == switch:
+                episodes.switch(after)
+            yield episodes.step()
             if progress:
-                progress(step + 1, steps)
-            running = running & ~(terminated | truncated)
-            if not running.any():
-                return
+                progress(episodes.steps, steps)
     finally:
+        policy.reset()
         for note in venv.take_notes():
             warnings.warn(note, stacklevel=2)
         venv.close()
-
-
-@contextmanager
-def blame(env: str, step: int) -> Iterator[None]:
-    """Re-raise an error of the environment as a RunFailure that names it and the step."""
-    try:
-        yield
-    except SparcError:
-        raise
-    except Exception as error:
-        raise RunFailure(f"{env} raised {type(error).__name__} at step {step}: {error}") from error
 
 
 def episode_limit(env: str, env_options: dict[str, Any]) -> int:
@@ -212,13 +170,13 @@ def trace(
         unit = spread(encode(psi, space.grid(SPREAD_GRID)))
     records: dict[str, list[tuple[float, ...]]] = {name: [] for name in dict.fromkeys(chosen.region.tolist())}
     if records:
-        run = episodes(policy, env, chosen.before, last, chosen.after, switch, seed, progress, **env_options)
+        run = rollout(policy, env, chosen.before, last, chosen.after, switch, seed, progress, **env_options)
         for step, now in enumerate(run):
             if step < first:
                 continue
             distance = np.full(len(chosen.region), np.nan)
             if psi is not None:
-                distance = np.linalg.norm(now.latent - (new if step >= switch else old), axis=1) / unit
+                distance = np.linalg.norm(policy.latent - (new if step >= switch else old), axis=1) / unit
             for name, record in records.items():
                 rows = now.running & (chosen.region == name)
                 if rows.any():
@@ -246,8 +204,8 @@ def latents(
     space, limit = get_env(env).context_space, episode_limit(env, env_options)
     truth = encode(psi, contexts)
     axes = principal_axes(truth, (contexts - space.centre) / space.half_range)
-    run = episodes(policy, env, contexts, limit, seed=seed, progress=progress, **env_options)
-    steps = [(now.running, (now.latent - truth.mean(axis=0)) @ axes) for now in run]
+    run = rollout(policy, env, contexts, limit, seed=seed, progress=progress, **env_options)
+    steps = [(now.running, (policy.latent - truth.mean(axis=0)) @ axes) for now in run]
     running, guess = (np.stack(column) for column in zip(*steps, strict=True))  # (T, M), (T, M, 2)
     late = running & (np.arange(len(running))[:, None] >= running.sum(axis=0) // 2)
     phi = np.where(late[..., None], guess, 0.0).sum(axis=0) / late.sum(axis=0)[:, None]
@@ -266,6 +224,3 @@ def principal_axes(latent: Array, contexts: Array) -> Array:
     together = (contexts - contexts.mean(axis=0)).T @ (centred @ axes)  # (C, 2)
     dominant = np.take_along_axis(together, np.abs(together).argmax(axis=0)[None], axis=0)[0]
     return axes * np.where(dominant < 0, -1.0, 1.0)
-
-
-# Files

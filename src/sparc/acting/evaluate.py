@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from sparc.acting.episodes import Acting, Episodes, Step
 from sparc.contexts import ContextSpace
 from sparc.envs.contextual import ContextualVectorEnv, ProgressCall, check_count
 from sparc.envs.registry import get_env, make_vector_env
-from sparc.errors import RunFailure, SparcError, UserError
-from sparc.files import replace
+from sparc.errors import UserError
+from sparc.files import read_table, replace, write_table
 from sparc.machine import usable_cores
 
-if TYPE_CHECKING:  # brings JAX
-    from sparc.acting.policy import Policy
-
 FIXED = ("region", "episode", "return", "steps", "terminated")  # the columns between contexts and measures
-
-
-class Step(NamedTuple):
-    """A step of all rows of an evaluation; what belongs to rows whose episode was over means nothing."""
-
-    venv: ContextualVectorEnv  # after the step
-    alive: np.ndarray  # (R,) bool: the rows that took it
-    obs: np.ndarray  # (R, O) before it
-    action: np.ndarray  # (R, A) in the environment's own range
-    contexts: np.ndarray  # (R, C) in force in it
-    reward: np.ndarray  # (R,)
-    terminated: np.ndarray  # (R,) bool
 
 
 StepCall = Callable[[Step], None]
@@ -99,45 +84,37 @@ class Evaluation:
 
     def write_csv(self, path: Path) -> None:
         """Write one row per context and episode."""
-        beside = path.with_name(f".{path.name}")
-        with beside.open("w", newline="") as file:
-            writer = csv.writer(file)
-            named = ["label"] if self.labels else []
-            writer.writerow([*named, *self.names, *FIXED, *self.measures])
-            for row in range(len(self.returns)):
-                region = "ind" if self.ind[row] else "ood"
-                context = [float(value) for value in self.contexts[row]]
-                numbers = [
-                    int(self.episode[row]),
-                    float(self.returns[row]),
-                    int(self.lengths[row]),
-                    int(self.terminated[row]),
-                ]
-                measured = [float(values[row]) for values in self.measures.values()]
-                writer.writerow([*self.labels[row : row + 1], *context, region, *numbers, *measured])
-        beside.replace(path)
+        columns = [
+            *([self.labels] if self.labels else []),
+            *self.contexts.T.tolist(),
+            np.where(self.ind, "ind", "ood").tolist(),
+            self.episode.tolist(),
+            self.returns.tolist(),
+            self.lengths.tolist(),
+            self.terminated.astype(int).tolist(),
+            *(values.tolist() for values in self.measures.values()),
+        ]
+        header = [*(["label"] if self.labels else []), *self.names, *FIXED, *self.measures]
+        write_table(path, header, zip(*columns, strict=True), line_end="\r\n")
 
     @classmethod
     def read_csv(cls, path: Path) -> Evaluation:
-        """Read what write_csv wrote; a ValueError tells what is wrong with it."""
-        with path.open(newline="") as file:
-            header, *rows = csv.reader(file)
-        if "region" not in header or not rows or {len(row) for row in rows} != {len(header)}:
-            raise ValueError("a line is cut short")
-        columns = np.array(rows).T
+        """Read what write_csv wrote; Damaged if it is not whole."""
+        table = read_table(path)
+        header = list(table.columns)
+        table.text("region")  # Damaged without it
         first, fixed = int(header[0] == "label"), header.index("region")
-        after = fixed + len(FIXED)
-        region, episode, returns, lengths, terminated = columns[fixed:after]
+        names, measures = header[first:fixed], header[fixed + len(FIXED) :]
         return cls(
-            tuple(header[first:fixed]),
-            columns[first:fixed].T.astype(float),
-            region == "ind",
-            episode.astype(int),
-            returns.astype(float),
-            lengths.astype(int),
-            terminated == "1",
-            {name: values.astype(float) for name, values in zip(header[after:], columns[after:], strict=True)},
-            tuple(columns[0].tolist()) if first else (),
+            tuple(names),
+            np.stack([table.numbers(name) for name in names], axis=1),
+            table.text("region") == "ind",
+            table.numbers("episode").astype(int),
+            table.numbers("return"),
+            table.numbers("steps").astype(int),
+            table.text("terminated") == "1",
+            {name: table.numbers(name) for name in measures},
+            tuple(table.text("label").tolist()) if first else (),
         )
 
     def write_json(self, path: Path, **about: Any) -> None:
@@ -146,7 +123,7 @@ class Evaluation:
 
 
 def evaluate(
-    policy: Policy,
+    policy: Acting,
     env: str | ContextualVectorEnv,
     contexts: np.ndarray,
     episodes: int = 1,
@@ -183,62 +160,59 @@ def evaluate(
         >>> sparc.evaluate(policy, "DriftingBoat-v0", space.grid(21)).summary()
     """
     rows = contexts_of(env).check(contexts).repeat(check_count("episodes", episodes), axis=0)
-    if isinstance(env, str):
-        entry = get_env(env)
-        options = entry.options_of_test({}, env_options)
-        entry.ready(rows, options, progress)
-        limit = options.get("max_episode_steps", entry.max_episode_steps)
-        venv = make_vector_env(env, len(rows), threads=threads or usable_cores(), **options)
-    else:
-        venv, limit = env, np.inf
+    if not isinstance(env, str):
+        if env_options:
+            raise UserError(f"{', '.join(env_options)}: options go with the id of an environment, this one is made.")
+        return evaluate_in(env, policy, rows, episodes, seed, np.inf, progress, on_step)
+    entry = get_env(env)
+    options = entry.options_of_test({}, env_options)
+    entry.ready(rows, options, progress)
+    limit = options.get("max_episode_steps", entry.max_episode_steps)
+    venv = make_vector_env(env, len(rows), threads=threads or usable_cores(), **options)
+    try:
+        evaluation = evaluate_in(venv, policy, rows, episodes, seed, limit, progress, on_step)
+    finally:
+        venv.close()
+    entry.criteria.check_values(env, evaluation.measures)
+    return evaluation
+
+
+def evaluate_in(
+    venv: ContextualVectorEnv,
+    policy: Acting,
+    rows: np.ndarray,
+    episodes: int,
+    seed: int | Sequence[int],
+    limit: float,
+    progress: ProgressCall | None,
+    on_step: StepCall | None,
+) -> Evaluation:
+    """Run an episode per row; `limit` is the most steps that one can have."""
     if venv.num_envs != len(rows):
         raise UserError(f"{len(rows)} contexts × episodes need as many environments, not {venv.num_envs}.")
     counted = venv.counters()
+    returns, lengths = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
+    terminated = np.zeros(len(rows), bool)
     try:
-        obs, _ = venv.reset(seed=seed, options={"context": rows})
-        policy.reset()
-        returns, lengths = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
-        died, alive = np.zeros(len(rows), bool), np.ones(len(rows), bool)
-        while alive.any():
-            # rows whose episode is over are stepped on unseen, until the last one ends
-            action = policy.act(
-                np.where(alive[:, None], obs, 0.0), venv.contexts if policy.reads == "context" else None
-            )
-            before = obs, action, venv.contexts.copy()
-            try:
-                obs, reward, terminated, truncated, _ = venv.step(action)
-            except SparcError:
-                raise
-            except Exception as error:
-                at = f"step {int(lengths.max())}"
-                raise RunFailure(f"{env} raised {type(error).__name__} at {at} of an evaluation: {error}") from error
-            bad = alive & ~(np.isfinite(reward) & np.isfinite(obs).all(axis=1))
-            if bad.any():
-                where = dict(zip(venv.context_space.names, rows[bad][0].tolist(), strict=True))
-                raise RunFailure(
-                    f"{env} returned NaN or infinity at step {int(lengths.max())} with the context {where}."
-                )
+        under_way = Episodes(policy, venv, rows, seed)
+        for step in under_way:
             if on_step:
-                on_step(Step(venv, alive, *before, reward, terminated))
-            returns[alive] += reward[alive]
-            lengths[alive] += 1
-            died |= alive & terminated
-            alive &= ~(terminated | truncated)
+                on_step(step)
+            returns[step.running] += step.reward[step.running]
+            lengths[step.running] += 1
+            terminated |= step.running & step.terminated
             if progress:  # episodes over, and the parts of those that still run
-                progress(int(len(rows) - alive.sum() * max(0.0, 1.0 - lengths.max() / limit)), len(rows))
+                left = under_way.running.sum() * max(0.0, 1.0 - under_way.steps / limit)
+                progress(int(len(rows) - left), len(rows))
         measures, labels = venv.measures(), tuple(venv.labels())
-        if isinstance(env, str):
-            entry.criteria.check_values(env, measures)
         counters = {name: count - counted[name] for name, count in venv.counters().items()}
         for note in venv.take_notes():
-            warnings.warn(note, stacklevel=2)
+            warnings.warn(note, stacklevel=3)
     finally:
         policy.reset()
-        if isinstance(env, str):
-            venv.close()
     episode = np.tile(np.arange(episodes), len(rows) // episodes)
     space = venv.context_space
-    found = (space.names, rows, space.is_train(rows), episode, returns, lengths, died)
+    found = (space.names, rows, space.is_train(rows), episode, returns, lengths, terminated)
     return Evaluation(*found, measures, labels, counters)
 
 

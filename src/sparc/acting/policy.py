@@ -22,6 +22,11 @@ def _choose(actor: Actor, inputs: Inputs, key: Array | None, noisy: bool) -> Arr
     return actor.mode(inputs)
 
 
+@jax.jit
+def _encode(actor: Actor, inputs: Inputs) -> Array:
+    return actor.latent(inputs)
+
+
 class Policy:
     """Acts for one environment, or for N side by side, from observations alone.
 
@@ -41,6 +46,7 @@ class Policy:
         self.middle, self.half = (self.high + self.low) / 2, (self.high - self.low) / 2
         self.history_length = spec.history_length
         self.history: History | None = None
+        self._inputs: Inputs | None = None  # of the last action
 
     @property
     def reads(self) -> Reads:
@@ -52,6 +58,13 @@ class Policy:
         """The number of context features of its environment."""
         return len(self.spec.context_centre)
 
+    @property
+    def latent(self) -> np.ndarray:
+        """The encoding behind the last action, (N, Z): φ(h) of its history or ψ(c) of its context."""
+        if self._inputs is None:
+            raise UserError("The policy has no latent before its first action: call act(obs) first.")
+        return np.asarray(_encode(self.actor, self._inputs))
+
     def reset(self, mask: np.ndarray | None = None) -> None:
         """Forget the history, because new episodes begin.
 
@@ -62,7 +75,7 @@ class Policy:
             UserError: the mask has another number of rows than the policy acts for.
         """
         if mask is None:
-            self.history = None
+            self.history = self._inputs = None
         elif self.history is not None:
             rows = len(self.history.array)
             if np.shape(mask) != (rows,):
@@ -117,6 +130,7 @@ class Policy:
             inputs = Inputs(obs, history=self.history.array)
         else:
             inputs = Inputs(obs)
+        self._inputs = inputs
         action = np.asarray(_choose(self.actor, inputs, key, noisy=key is not None))
         self.history.push(obs, action)
         return action

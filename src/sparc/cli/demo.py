@@ -8,8 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import gymnasium as gym
+import numpy as np
+
 from sparc.cli.parser import Commands, parse_int
 from sparc.errors import RunFailure, UserError
+from sparc.methods.spec import Reads
 
 if TYPE_CHECKING:  # these take a while
     from sparc.acting.evaluate import Evaluation
@@ -85,17 +89,30 @@ def score(evaluation: Evaluation, oracle: Evaluation, random: float) -> float:
     return (mean - random) / (top - random)
 
 
+class RandomPolicy:
+    """Acts uniformly at random."""
+
+    reads: Reads = "nothing"
+
+    def __init__(self, actions: gym.spaces.Box, seed: int) -> None:
+        self.actions, self.rng = actions, np.random.default_rng(seed)
+
+    def reset(self) -> None:
+        """Do nothing: it remembers no episode."""
+
+    def act(self, obs: np.ndarray, context: np.ndarray | None = None) -> np.ndarray:
+        """Draw actions for observations (R, O)."""
+        shape = (len(obs), *self.actions.shape)
+        return self.rng.uniform(self.actions.low, self.actions.high, shape).astype(np.float32)
+
+
 def random_return(grid: int, seed: int) -> float:
     """Return the mean OOD return of uniformly random actions."""
-    import numpy as np
-
+    from sparc.acting.evaluate import evaluate
     from sparc.envs.registry import get_env, make_vector_env
 
-    space = get_env(ENV).context_space
-    contexts = space.grid(grid)
+    contexts = get_env(ENV).context_space.grid(grid)
     venv = make_vector_env(ENV, len(contexts))
-    venv.reset(seed=seed, options={"context": contexts})
-    rng, returns = np.random.default_rng(seed), np.zeros(len(contexts))
-    for _ in range(get_env(ENV).max_episode_steps):
-        returns += venv.step(rng.uniform(-1, 1, venv.action_space.shape).astype(np.float32))[1]
-    return float(returns[~space.is_train(contexts)].mean())
+    assert isinstance(venv.single_action_space, gym.spaces.Box)
+    evaluation = evaluate(RandomPolicy(venv.single_action_space, seed), venv, contexts, seed=seed)
+    return float(evaluation.returns[~evaluation.ind].mean())

@@ -13,11 +13,10 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
+from sparc.arrays import Array, Flags
 from sparc.contexts import ContextSpace
 from sparc.errors import RunFailure, SparcError, UserError, describe_exception, unknown
 
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 State = dict[str, np.ndarray]
 Apply = Callable[[Any, Array], None]
 ProgressCall = Callable[[int, int], None]  # how many are done, and of how many
@@ -162,11 +161,16 @@ def check_probability(value: float) -> float:
     return float(value)
 
 
+class BadReturn(ValueError):
+    """An environment returned something that has the wrong form; the message says what."""
+
+
 class ContextualVectorEnv(gym.vector.VectorEnv[Any, Any, Any], ABC):
     """N environments at once; an episode that ended is reset by the caller, with options["reset_mask"]."""
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012 (Gymnasium's attribute)
     contexts: Array  # (N, C), in force for the next step
+    row: int | None = None  # the one being simulated, where rows are simulated one by one: errors name its context
     _RESET_OPTIONS: ClassVar = ("reset_mask", "context")
 
     def __init__(self, num_envs: int, context_space: ContextSpace, single: gym.Env[Any, Any]) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
+from sparc.arrays import Array
 from sparc.contexts import ContextSpace
 from sparc.envs.contextual import (
     Apply,
-    Array,
     ContextualEnv,
     ContextualVectorEnv,
     ProgressCall,

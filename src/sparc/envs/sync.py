@@ -10,10 +10,10 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from sparc.arrays import Array, Flags
 from sparc.envs.contextual import (
-    Array,
+    BadReturn,
     ContextualVectorEnv,
-    Flags,
     State,
     check_count,
     check_state,
@@ -39,6 +39,7 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
         self.envs = [make() for make in env_fns]
         space = self.envs[0].get_wrapper_attr("context_space")
         super().__init__(len(env_fns), space, self.envs[0])
+        self.spec = self.envs[0].spec
         width = self.single_action_space.shape or (0,)
         self._empty = np.zeros((0, *width), dtype=self.single_action_space.dtype)
         # How each episode began, -1 and NaN standing for "not given", and what was done since.
@@ -63,6 +64,7 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
 
     def _begin(self, row: int) -> None:
         """Reset one environment as recorded."""
+        self.row = row
         drawn = np.isnan(self._given[row]).any()
         observation, info = self.envs[row].reset(
             seed=None if self._seed[row] < 0 else int(self._seed[row]),
@@ -76,6 +78,7 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
         self._switched[row] = False
 
     def _act(self, row: int, action: NDArray[Any]) -> tuple[float, bool, bool]:
+        self.row = row
         observation, reward, terminated, truncated, info = self.envs[row].step(action)
         self._write(row, observation, info)
         self._actions[row].append(action)
@@ -84,7 +87,8 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
 
     def _write(self, row: int, observation: Any, info: dict[str, Any]) -> None:
         if np.shape(observation) != self.single_observation_space.shape:  # a single number would fill the whole row
-            raise ValueError(f"observation of shape {np.shape(observation)}, not {self.single_observation_space.shape}")
+            expected = self.single_observation_space.shape
+            raise BadReturn(f"an observation of shape {np.shape(observation)} instead of {expected}")
         self._observations[row], self.contexts[row] = observation, info["context"]
         if not self._measures or self._ended[row]:
             return
@@ -112,6 +116,7 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
 
     def _switch(self, contexts: Array) -> None:
         for row, env in enumerate(self.envs):
+            self.row = row
             env.get_wrapper_attr("set_context")(contexts[row])
         self.contexts[:], self._switched[:] = contexts, True
 

@@ -17,9 +17,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sparc.arrays import Array
 from sparc.errors import UserError
 
-Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
 CONFIDENCE = 0.95

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sparc.acting.adaptation import NO_TRACE, Latents, Trace, latents, switches, trace
-from sparc.envs.contextual import Array, ProgressCall
+from sparc.envs.contextual import ProgressCall
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import UserError
-from sparc.files import cell, replace, write_table
+from sparc.files import cell, read_table, replace, write_table
 from sparc.runs.run import Run
 
 TRACE, LATENTS, SEAL = "trace.csv", "latents.csv", "adaptation.json"  # behind the checkpoint's number
@@ -84,24 +83,38 @@ def write_columns(path: Path, names: Iterable[str], columns: list[Any]) -> None:
 def read_adaptation(run: Run, number: int, grid: int) -> tuple[Trace, Latents | None]:
     """Read what `adapt_run` wrote of a checkpoint, if it is of this grid and whole; None without an adapter."""
     folder = run.evaluations
-    try:
-        seal = read_seal(file_of(folder, number, SEAL))
-        if seal["grid"] != grid:
-            raise ValueError(f"it is of a grid of {seal['grid']}, not {grid}")
+    seal = check_adaptation(run, number, grid)
+    with explained(number, grid):
         found = read_trace(file_of(folder, number, TRACE))
         check_rows(file_of(folder, number, TRACE), len(found.step), seal["trace_rows"])
         mapped = None
         if seal["latents_rows"] is not None:
             mapped = read_latents(file_of(folder, number, LATENTS))
             check_rows(file_of(folder, number, LATENTS), len(mapped.psi), seal["latents_rows"])
-    except (OSError, ValueError, csv.Error) as error:
+    return found, mapped
+
+
+def check_adaptation(run: Run, number: int, grid: int) -> dict[str, Any]:
+    """Return the seal of a checkpoint's adaptation, if it is of this grid; it is written last, so the rest is there."""
+    with explained(number, grid):
+        seal = read_seal(file_of(run.evaluations, number, SEAL))
+        if seal["grid"] != grid:
+            raise ValueError(f"it is of a grid of {seal['grid']}, not {grid}")
+    return seal
+
+
+@contextmanager
+def explained(number: int, grid: int) -> Iterator[None]:
+    """Raise a UserError with the remedy where a file is missing or damaged."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
         # an OSError would name the whole path, which is of the machine
         why = f"{Path(error.filename).name}: {error.strerror}" if isinstance(error, OSError) else error
         raise UserError(
             f"The adaptation of checkpoint {number} is missing or damaged ({why}): write it anew, "
             f"`sparc evaluate RUN --adaptation --grid {grid} --checkpoint {number}`."
         ) from error
-    return found, mapped
 
 
 def read_seal(path: Path) -> dict[str, Any]:
@@ -117,34 +130,15 @@ def read_seal(path: Path) -> dict[str, Any]:
 
 def read_trace(path: Path) -> Trace:
     """Read a trace."""
-    columns = read_columns(path, TRACE_COLUMNS)
-    return Trace(columns["region"], *(numbers(columns[name], path) for name in TRACE_COLUMNS[1:]))
+    table = read_table(path)
+    return Trace(table.text("region"), *(table.numbers(name) for name in TRACE_COLUMNS[1:]))
 
 
 def read_latents(path: Path) -> Latents:
     """Read latents."""
-    columns = read_columns(path, LATENT_COLUMNS)
-    found = np.stack([numbers(columns[name], path) for name in LATENT_COLUMNS], axis=1)
+    table = read_table(path)
+    found = np.stack([table.numbers(name) for name in LATENT_COLUMNS], axis=1)
     return Latents(found[:, :2], found[:, 2:])
-
-
-def read_columns(path: Path, needed: Iterable[str]) -> dict[str, NDArray[np.str_]]:
-    """Read a CSV file by columns."""
-    text = path.read_text(errors="replace")
-    names, *rows = list(csv.reader(text.splitlines())) or [[]]
-    cut = not text.endswith("\n") or any(len(row) != len(names) for row in rows)
-    if cut or not set(needed) <= set(names):
-        raise ValueError(f"{path.name} is cut short")
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return {name: np.array(column, np.str_) for name, column in zip(names, columns, strict=True)}
-
-
-def numbers(column: NDArray[np.str_], path: Path) -> Array:
-    """Read numbers; an empty cell is NaN."""
-    try:
-        return np.where(column == "", "nan", column).astype(np.float64)
-    except ValueError:
-        raise ValueError(f"{path.name} has a cell that is no number") from None
 
 
 def check_rows(path: Path, there: int, sealed: Any) -> None:

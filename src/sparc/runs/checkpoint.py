@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from sparc.errors import RunFailure, UserError
+from sparc.files import sync
 
 FORMAT = 2  # raise it when an older sparc could no longer read what is written; since 2: the Spec and the policy's file
 ARRAYS, POLICY, META = "arrays.safetensors", "policy.safetensors", "checkpoint.json"
@@ -211,12 +211,3 @@ def digest(meta: Meta) -> str:
 def checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Force a file or a folder's entries to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

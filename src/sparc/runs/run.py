@@ -7,13 +7,11 @@ runs/<env>/<method>/seed<k>-<utc>/
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import os
 import platform
 import shutil
 import sys
-import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,12 +25,11 @@ import yaml
 from sparc.config import Config, make_config, read_config
 from sparc.envs.registry import make_vector_env
 from sparc.errors import RunFailure, UserError
-from sparc.files import held, replace
+from sparc.files import Lock, is_held, replace
 from sparc.machine import processor, usable_cores
 from sparc.methods import find_method, phase_span
 from sparc.runs import checkpoint, select
 
-LOCK_ATTEMPTS, LOCK_SECONDS = 10, 0.3
 PACKAGES = ("sparc-rl", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")
 
 
@@ -46,7 +43,7 @@ class Run:
         self.training, self.evaluating = path / ".lock", path / ".evaluating"  # locks
         self._made: list[Path] | None = None  # the folders that `create` made, innermost first
         self._board: Any = None
-        self._lock: int | None = None
+        self._lock: Lock | None = None
 
     @classmethod
     def create(cls, config: Config, path: Path | None = None) -> Run:
@@ -127,27 +124,11 @@ class Run:
         """Take the run for this process, to train it or, with `evaluating`, to evaluate it; however the process ends,
         the lock goes with it.
         """
-        descriptor = os.open(file or self.training, os.O_RDWR | os.O_CREAT, 0o644)
-        for attempt in range(LOCK_ATTEMPTS):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:  # someone may only be looking, see is_locked
-                if attempt + 1 < LOCK_ATTEMPTS:
-                    time.sleep(LOCK_SECONDS / LOCK_ATTEMPTS)
-                    continue
-                owner = os.read(descriptor, 20).decode() or "unknown"
-                os.close(descriptor)
-                raise UserError(
-                    f"{self.path} is in use by process {owner}: stop it first, wait for it, or choose another run."
-                ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        self._lock = descriptor
+        self._lock = Lock(file or self.training, str(self.path))
 
     def is_locked(self) -> bool:
         """Return whether a process is training or evaluating the run just now."""
-        return any(held(file) for file in (self.training, self.evaluating))
+        return any(is_held(file) for file in (self.training, self.evaluating))
 
     def begin(self, updates: int) -> None:
         """Note who goes on from where; drop the metrics of updates that a killed process did but did not save."""
@@ -247,7 +228,7 @@ class Run:
         if self._board is not None:
             self._board.close()
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.release()
             self._lock = None
 
 

@@ -20,13 +20,28 @@ from sparc.runs.run import Run
 
 def read_evaluation(stem: Path) -> Evaluation:
     """Read an evaluation's rows and hold them against its summary."""
+    summary = read_summary(stem)
     try:
         evaluation = Evaluation.read_csv(stem.with_suffix(".csv"))
-        if json.loads(stem.with_suffix(".json").read_text())["summary"] != evaluation.summary():
+        if summary != evaluation.summary():
             raise ValueError("rows and summary do not fit together")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"The evaluation {stem} is damaged ({error}): delete it and evaluate again.") from error
+    except (OSError, ValueError) as error:
+        raise damaged(stem, error) from error
     return evaluation
+
+
+def read_summary(stem: Path) -> dict[str, dict[str, Any]]:
+    """Read an evaluation's summary alone, which is written last: where it is, the rows are there as well."""
+    try:
+        summary: dict[str, dict[str, Any]] = json.loads(stem.with_suffix(".json").read_text())["summary"]
+        return summary
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise damaged(stem, error) from error
+
+
+def damaged(stem: Path, error: Exception) -> UserError:
+    """Return what is wrong with an evaluation."""
+    return UserError(f"The evaluation {stem} is damaged ({error}): delete it and evaluate again.")
 
 
 def stem_of(

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sparc.files import open_table, packed_as, replace
+from sparc.files import packed_as, read_unpacked, replace
 
 
 def write_manifest(manifest: Mapping[str, Any], folder: Path, tables: Iterable[str]) -> None:
@@ -32,8 +32,7 @@ def write_manifest(manifest: Mapping[str, Any], folder: Path, tables: Iterable[s
 
 def digest(path: Path) -> str:
     """Return the SHA-256 of a table's text, packed or not."""
-    with open_table(path) as file:
-        return hashlib.sha256(file.read().encode()).hexdigest()
+    return hashlib.sha256(read_unpacked(path)).hexdigest()
 
 
 def leave_out(folder: Path, base: Path, tables: Iterable[str]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from sparc.config import Config
 from sparc.envs.registry import make_vector_env
 from sparc.errors import UserError
+from sparc.files import locked
 from sparc.methods import find_method
 from sparc.suites.suite import LISTS, PLAN, PROVIDED, Member, Suite, find_suite, fixed_length, is_file, read_suite
 
@@ -49,8 +49,7 @@ def enrol(name: str, folder: Path, **given: Any) -> Suite:
     if not (folder / PLAN).is_file():
         try_environments(wanted)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several runners may share a folder
+    with locked(folder / ".lock"):  # several runners may share a folder
         if not (folder / PLAN).is_file():
             wanted.write(folder)
             return wanted

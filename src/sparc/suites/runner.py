@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -27,7 +28,7 @@ from sparc.errors import SparcError
 from sparc.machine import PARENT, Stop, usable_cores
 from sparc.runs.run import Run
 from sparc.suites.plan import cost, longest_first
-from sparc.suites.status import STATES, Standing, State, complaint, finished, log_of, newest, next_test, survey
+from sparc.suites.status import STATES, Standing, State, complaint, log_of, newest, next_test, summary_of, survey
 from sparc.suites.suite import Member, Suite
 from sparc.text import duration
 
@@ -55,6 +56,7 @@ class Runner:
 
     def run(self) -> bool:
         """Work until every member is done or failed, or until a signal; return whether all are done."""
+        self.find_damage()
         for member, standing in self.standings.items():
             if standing.state in ("failed", "other config"):
                 self.tell(member, f"{standing.state}: {standing.note}")
@@ -69,6 +71,12 @@ class Runner:
                 self.end()
         self.exit_code = stop.exit_code
         return all(standing.state == "done" for standing in self.standings.values())
+
+    def find_damage(self) -> None:
+        """Let members wait for a new test whose rows are damaged; a survey does not read them."""
+        for member, standing in self.standings.items():
+            if standing.state == "done" and next_test(self.suite, Run.open(self.folder / member.path)):
+                self.standings[member] = replace(standing, state="waiting", note="the rows of a test are damaged")
 
     def step(self) -> bool:
         """Look after the processes, start new ones; False when there is nothing left to wait for."""
@@ -146,7 +154,7 @@ class Runner:
         if code == 0 and member in self.begun:
             self.measure(before, standing, *self.begun[member])
         if standing.state == "done":  # whatever the process said: another one may have been quicker
-            summary = finished(self.suite, Run.open(path)).evaluation.summary()
+            summary = summary_of(self.suite, Run.open(path))
             outcome = get_env(member.config.env).criteria.outcome
             self.tell(member, "done: " + "; ".join(f"{r.upper()} {outcome(part)}" for r, part in summary.items()))
         elif standing.state in STARTABLE and (failed or (before == "evaluating" and not self.advanced(member))):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from sparc.acting.adaptation import Latents, Trace
 from sparc.acting.evaluate import Evaluation
 from sparc.envs.registry import get_env
 from sparc.errors import RunFailure, SparcError
-from sparc.runs.adaptations import read_adaptation
+from sparc.runs.adaptations import check_adaptation, read_adaptation
 from sparc.runs.run import Run
-from sparc.runs.tests import read_evaluation, stem_of
+from sparc.runs.tests import read_evaluation, read_summary, stem_of
 from sparc.suites.suite import Member, Suite, fixed_length
 
 State = Literal["training", "evaluating", "failed", "in use", "other config", "stopped", "waiting", "done"]
@@ -34,7 +34,7 @@ class Standing:
 
 
 def survey(suite: Suite, member: Member, folder: Path) -> Standing:
-    """Find out from its directory where a member is."""
+    """Find out from its directory where a member is; whether the rows of its tests are whole, their readers say."""
     path = folder / member.path
     if not (path / "config.yaml").exists():
         return Standing("waiting", note=complaint(path))
@@ -49,7 +49,7 @@ def survey(suite: Suite, member: Member, folder: Path) -> Standing:
     progress, note = newest(run), complaint(path)
     if run.updates() >= member.config.updates:
         try:
-            summary = finished(suite, run).evaluation.summary()
+            summary = summary_of(suite, run)
             region = list(summary)[-1]  # OOD, where there is any
             return Standing(
                 "done", *progress[:2], f"{region.upper()} {get_env(run.config.env).criteria.outcome(summary[region])}"
@@ -83,6 +83,16 @@ def newest(run: Run) -> tuple[int, float, str]:
     return updates, speed, score
 
 
+def summary_of(suite: Suite, run: Run) -> dict[str, dict[str, Any]]:
+    """Return the summary of the best checkpoint's evaluation, if all its tests are there; reads no rows."""
+    number = run.choose("best")
+    summary = read_summary(stem_of_test(suite, run, number))
+    check_adaptation(run, number, suite.grid)
+    for variant in suite.variants:
+        read_summary(stem_of_test(suite, run, number, variant))
+    return summary
+
+
 class Finished(NamedTuple):
     """What a member that is done has produced."""
 
@@ -104,14 +114,22 @@ def finished(suite: Suite, run: Run) -> Finished:
 
 def tested(suite: Suite, run: Run, number: int, variant: str | None = None) -> Evaluation:
     """Return a checkpoint's evaluation in the environment as in training, or in a variant of it."""
+    return read_evaluation(stem_of_test(suite, run, number, variant))
+
+
+def stem_of_test(suite: Suite, run: Run, number: int, variant: str | None = None) -> Path:
+    """Return the common stem of the files of a checkpoint's evaluation, if it was evaluated."""
     stem = stem_of(run, number, suite.grid, suite.episodes, variant)
     if not stem.with_suffix(".json").exists():
         raise RunFailure(f"not evaluated yet{f' in the variant {variant}' if variant else ''}")
-    return read_evaluation(stem)
+    return stem
 
 
 def next_test(suite: Suite, run: Run) -> list[str]:
-    """Return the options of `sparc evaluate RUN` for the first test that a trained run lacks; none if it lacks none."""
+    """Return the options of `sparc evaluate RUN` for the first test that a trained run lacks; none if it lacks none.
+
+    A test whose rows are damaged is lacking too.
+    """
     number = run.choose("best")
     for variant in (None, *suite.variants):
         try:

@@ -16,9 +16,7 @@ has as well are left out (`sparc.suites.manifest`).
 
 from __future__ import annotations
 
-import csv
 import json
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,21 +27,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc.acting.adaptation import Latents, Trace
+from sparc.arrays import Array
 from sparc.contexts import ContextSpace
 from sparc.envs.measures import RETURN, Criteria
 from sparc.errors import UserError
-from sparc.files import cell, open_table, write_table
+from sparc.files import Table, cell, read_table, write_table
 from sparc.methods.registry import MethodEntry, described_method
 from sparc.suites.manifest import find_table, write_manifest
 from sparc.suites.older import criteria_of, with_new_names
 
-Array = NDArray[np.float64]
 Value = TypeVar("Value")
 ByMember = dict[str, dict[int, Value]]  # label → seed → what that run gave
-Columns = dict[str, NDArray[np.str_]]  # of a table, as text
 
 KEYS = ("method", "variation", "seed")
-BROKEN = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, csv.Error, zlib.error)  # files
+BROKEN = (OSError, ValueError, LookupError, TypeError, AttributeError)  # files
 LABEL = "label"  # of a context
 ROUNDING = 1e-7  # relative: numbers are written with eight digits
 PROTAGONIST, RIVAL = 2, 1  # the prominence of methods that comparisons are about, and of those they meet first
@@ -309,8 +306,8 @@ def read(folder: Path) -> Results:
 
 def read_env(find: Callable[[str], Path], env: str, space: ContextSpace, manifest: Mapping[str, Any]) -> EnvResults:
     """Read the tables of an environment; refuse rows of other contexts than those of the grid, or of its labels."""
-    tables = {kind: read_table(find(f"{kind}-{env}.csv")) for kind in ("cells", "curves", "traces", "latents")}
-    variants = {name: read_table(find(f"cells-{env}-{name}.csv")) for name in manifest.get("variants", [])}
+    tables = {kind: read_members(find(f"{kind}-{env}.csv")) for kind in ("cells", "curves", "traces", "latents")}
+    variants = {name: read_members(find(f"cells-{env}-{name}.csv")) for name in manifest.get("variants", [])}
     labels: list[str] = manifest.get("labels", {}).get(env, [])
     criteria = criteria_of(manifest, env)
     contexts = space.grid(manifest["grid"])
@@ -319,42 +316,49 @@ def read_env(find: Callable[[str], Path], env: str, space: ContextSpace, manifes
     if labels and len(labels) != len(contexts):
         raise ValueError(f"the manifest has {len(labels)} labels for the {len(contexts)} contexts of {env}")
 
-    def convert(table: ByMember[Columns], make: Any) -> ByMember[Any]:
-        return {name: {seed: make(columns) for seed, columns in seeds.items()} for name, seeds in table.items()}
+    def convert(tables: ByMember[Table], make: Any) -> ByMember[Any]:
+        return {name: {seed: make(table) for seed, table in seeds.items()} for name, seeds in tables.items()}
 
-    def numbers(columns: Columns, *names: str) -> list[Array]:
-        return [columns[name].astype(float) for name in names]
+    def numbers(table: Table, *names: str) -> list[Array]:
+        return [table.numbers(name) for name in names]
 
-    def of_grid(columns: Columns) -> bool:
+    def of_grid(table: Table) -> bool:
         if by_label(space, labels):
-            return columns[LABEL].tolist() == labels
-        found = np.stack(numbers(columns, *space.names), axis=1)
+            return table.text(LABEL).tolist() == labels
+        found = np.stack(numbers(table, *space.names), axis=1)
         slack = ROUNDING * (np.abs(contexts) + np.ptp(contexts, axis=0))
         return found.shape == contexts.shape and bool((np.abs(found - contexts) <= slack).all())
 
-    def over_grid(columns: Columns, *names: str) -> Array:
-        if not of_grid(columns):
+    def over_grid(table: Table, *names: str) -> Array:
+        if not of_grid(table):
             raise ValueError(f"a run of {env} was tested in other contexts than the manifest's grid")
-        if not np.array_equal(columns["region"] == "ind", ind) or not np.isin(columns["region"], ["ind", "ood"]).all():
+        if (
+            not np.array_equal(table.text("region") == "ind", ind)
+            or not np.isin(table.text("region"), ["ind", "ood"]).all()
+        ):
             raise ValueError(f"a run of {env} has other regions than the manifest's contexts")
-        return np.stack(numbers(columns, *names), axis=1)
+        return np.stack(numbers(table, *names), axis=1)
 
-    def of_cells(table: ByMember[Columns], **others: Any) -> EnvResults:
+    def of_cells(table: ByMember[Table], **others: Any) -> EnvResults:
         returns = convert(table, lambda c: over_grid(c, "return")[:, 0])
-        named = {tuple(c.get(LABEL, np.zeros(0, str)).tolist()) for seeds in table.values() for c in seeds.values()}
+        named = {
+            tuple(c.text(LABEL).tolist() if LABEL in c.columns else ())
+            for seeds in table.values()
+            for c in seeds.values()
+        }
         if len(named) > 1:
             raise ValueError(f"the runs of {env} do not call their contexts the same")
-        measures = convert(table, lambda c: {name: c[name].astype(float) for name in c if name not in known})
+        measures = convert(table, lambda c: {name: c.numbers(name) for name in c.columns if name not in known})
         return EnvResults(space, contexts, ind, returns, measures, named=list(*named), criteria=criteria, **others)
 
-    def curve(c: Columns) -> Curve:
-        measures = {name: c[name].astype(float) for name in c if name not in ("updates", "return", "phase")}
-        return Curve(c["updates"].astype(float), c["return"].astype(float), c["phase"], measures)
+    def curve(c: Table) -> Curve:
+        measures = {name: c.numbers(name) for name in c.columns if name not in ("updates", "return", "phase")}
+        return Curve(c.numbers("updates"), c.numbers("return"), c.text("phase"), measures)
 
-    def trace(c: Columns) -> Trace:
-        return Trace(c["region"], *numbers(c, "step", "reward", "distance", "rows"))
+    def trace(c: Table) -> Trace:
+        return Trace(c.text("region"), *numbers(c, "step", "reward", "distance", "rows"))
 
-    def latents(c: Columns) -> Latents:
+    def latents(c: Table) -> Latents:
         return Latents(over_grid(c, "psi_1", "psi_2"), over_grid(c, "phi_1", "phi_2"))
 
     return of_cells(
@@ -384,18 +388,11 @@ def check_members(results: Results) -> None:
                 raise ValueError(f"{name}, seed {seed}, in {test} {what} {kind}")
 
 
-def read_table(path: Path) -> ByMember[Columns]:
-    """Read a CSV file and part its rows by member; an empty cell is NaN."""
-    with open_table(path) as file:
-        columns, *rows = csv.reader(file)
-    if tuple(columns[:3]) != KEYS:
-        raise ValueError(f"{path.name} does not begin with the columns {', '.join(KEYS)}")
-    grouped: dict[tuple[str, int], list[list[str]]] = {}
-    for row in rows:
-        if len(row) != len(columns):
-            raise ValueError(f"{path.name} has a line of {len(row)} cells instead of {len(columns)}")
-        grouped.setdefault((label(row[0], row[1]), int(row[2])), []).append([value or "nan" for value in row[3:]])
-    tables: ByMember[Columns] = {}
-    for (name, seed), lines in grouped.items():
-        tables.setdefault(name, {})[seed] = dict(zip(columns[3:], np.array(lines).T, strict=True))
-    return tables
+def read_members(path: Path) -> ByMember[Table]:
+    """Read a CSV file and part its rows by member."""
+    table = read_table(path)
+    methods, variations, seeds = (table.text(key).tolist() for key in KEYS)
+    rows: ByMember[list[int]] = {}
+    for row, (method, variation, seed) in enumerate(zip(methods, variations, seeds, strict=True)):
+        rows.setdefault(label(method, variation), {}).setdefault(int(seed), []).append(row)
+    return {name: {seed: table.part(of, KEYS) for seed, of in seeds.items()} for name, seeds in rows.items()}

@@ -11,8 +11,8 @@ from jax import Array
 
 from sparc.acting.history import History
 from sparc.acting.policy import Policy
+from sparc.envs import guard
 from sparc.envs.contextual import ContextualVectorEnv
-from sparc.errors import RunFailure, SparcError
 from sparc.training.replay import Replay
 
 RECENT_EPISODES = 100  # behind the running mean of training returns
@@ -21,8 +21,8 @@ RECENT_EPISODES = 100  # behind the running mean of training returns
 class Collector:
     """Steps the environments with a policy, puts each step into the replay once, and resets what has ended."""
 
-    def __init__(self, name: str, venv: ContextualVectorEnv, policy: Policy, seeds: list[int]):
-        self.name, self.venv, self.policy = name, venv, policy
+    def __init__(self, venv: ContextualVectorEnv, policy: Policy, seeds: list[int]):
+        self.venv, self.policy = venv, policy
         self.steps = 0  # environment steps so far, over all environments
         self.episodes = 0
         self.returns = np.zeros(venv.num_envs)  # of the episodes under way
@@ -44,8 +44,10 @@ class Collector:
                 policy.history.push(obs, action)
             else:
                 action = policy.choose(obs, contexts, step_key)
-            next_obs, reward, terminated, truncated, _ = self.call("step", policy.scale(action))
-            next_obs, reward = self.checked("step", next_obs, contexts), self.checked_reward(reward, contexts)
+            next_obs, reward, terminated, truncated = guard.step(
+                venv, policy.scale(action), f"environment step {self.steps}", contexts
+            )
+            next_obs = np.asarray(next_obs, np.float32)
             replay.add(obs, action, reward, terminated, truncated, next_obs, contexts, venv.contexts)
             self.steps += venv.num_envs
             self.returns += reward
@@ -66,53 +68,8 @@ class Collector:
         self.recent.clear()
 
     def reset(self, **how: Any) -> np.ndarray:
-        """Begin episodes and give the observations of all environments."""
-        return self.checked("reset", self.call("reset", **how)[0])
-
-    def call(self, what: str, *arguments: Any, **how: Any) -> Any:
-        """Call the environments; where one raises, say which and when."""
-        contexts = self.venv.contexts.copy()
-        try:
-            return getattr(self.venv, what)(*arguments, **how)
-        except SparcError:
-            raise
-        except Exception as error:
-            raise RunFailure(self.complaint(f"raised {type(error).__name__} in {what}: {error}", contexts)) from error
-
-    def checked(self, what: str, obs: np.ndarray, contexts: np.ndarray | None = None) -> np.ndarray:
-        """Return the observations as float32, or say which environment went wrong and where."""
-        expected = (self.venv.num_envs, *(self.venv.single_observation_space.shape or ()))
-        contexts = self.venv.contexts if contexts is None else contexts
-        if np.shape(obs) != expected:
-            raise RunFailure(
-                self.complaint(f"returned observations of shape {np.shape(obs)} from {what}, not {expected}", contexts)
-            )
-        obs = np.asarray(obs, np.float32)
-        finite = np.isfinite(obs).all(axis=1)
-        if not finite.all():
-            raise RunFailure(
-                self.complaint(f"returned NaN or infinity in an observation from {what}", contexts, finite)
-            )
-        return obs
-
-    def checked_reward(self, reward: np.ndarray, contexts: np.ndarray) -> np.ndarray:
-        """Return the rewards, or say which environment went wrong and where."""
-        if np.shape(reward) != (self.venv.num_envs,):
-            raise RunFailure(
-                self.complaint(f"returned rewards of shape {np.shape(reward)}, not {(self.venv.num_envs,)}", contexts)
-            )
-        if not (finite := np.isfinite(reward)).all():
-            raise RunFailure(self.complaint("returned NaN or infinity as a reward", contexts, finite))
-        return reward
-
-    def complaint(self, what: str, contexts: np.ndarray, fine: np.ndarray | None = None) -> str:
-        """Name environment, step and context; the run's last checkpoint, if there is one, is untouched."""
-        rows = contexts if fine is None else contexts[~fine]
-        names = self.venv.context_space.names
-        where = "; ".join(", ".join(f"{n}={v:.6g}" for n, v in zip(names, row, strict=True)) for row in rows[:3])
-        at = f"at environment step {self.steps}, context {where}"
-        resumable = " The run can be resumed from its last checkpoint." if self.steps else ""
-        return f"{self.name} {what} {at}.{resumable}"
+        """Begin episodes and return the observations of all environments."""
+        return np.asarray(guard.reset(self.venv, f"the reset at environment step {self.steps}", **how), np.float32)
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Return all that collecting depends on, as arrays."""
@@ -128,9 +85,9 @@ class Collector:
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Go on where get_state was called."""
-        self.venv.set_state(
-            {name.removeprefix("env."): array for name, array in state.items() if name.startswith("env.")}
-        )
+        saved = {name.removeprefix("env."): array for name, array in state.items() if name.startswith("env.")}
+        with guard.explained(self.venv, "the return to its saved state", None):
+            self.venv.set_state(saved)
         # an environment that could not be restored has begun a new episode: its row begins anew here as well
         self.obs = self.reset(options={"reset_mask": np.zeros(self.venv.num_envs, bool)})
         anew = (self.obs != state["obs"]).any(axis=1)

@@ -7,15 +7,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
-from sparc.acting.evaluate import Step
+from sparc.acting.episodes import Step
 from sparc.acting.policy import Policy
 from sparc.contexts import ContextSpace
 from sparc.methods.nets import Actor, Inputs
 from sparc.training.replay import Replay
-
-Array = NDArray[Any]
 
 BANDS = (0, 10, 50)  # the first episode position of each: the history is nearly empty, filling up, full
 BAND_ROWS = 1_000  # of each band, at most
@@ -39,7 +36,7 @@ def adapter_errors(policy: Actor, expert: Actor, replay: Replay, rng: np.random.
     return {f"adapter_error_{first}": error for first, error in errors.items() if np.isfinite(error)}
 
 
-def error_over_spread(phi: Array, psi: Array) -> float:
+def error_over_spread(phi: np.ndarray, psi: np.ndarray) -> float:
     """Return the mean squared error of φ(h) against ψ(c), (B, Z) each, over the variance of ψ(c); NaN without any."""
     variance = float(np.var(psi, axis=0, dtype=np.float64).mean()) if len(psi) else 0.0
     return float(np.mean((phi - psi) ** 2, dtype=np.float64)) / variance if variance > 0.0 else float("nan")
@@ -48,12 +45,12 @@ def error_over_spread(phi: Array, psi: Array) -> float:
 class Recording(NamedTuple):
     """The episodes of an evaluation side by side, zeros after the end of each."""
 
-    obs: Array  # (T, N, O)
-    action: Array  # (T, N, A) in [−1, 1]
-    context: Array  # (T, N, C)
-    reward: Array  # (T, N)
-    length: Array  # (N,)
-    terminated: Array  # (N,) bool
+    obs: np.ndarray  # (T, N, O)
+    action: np.ndarray  # (T, N, A) in [−1, 1]
+    context: np.ndarray  # (T, N, C)
+    reward: np.ndarray  # (T, N)
+    length: np.ndarray  # (N,)
+    terminated: np.ndarray  # (N,) bool
 
 
 class Recorder:
@@ -62,10 +59,10 @@ class Recorder:
     def __init__(self, policy: Policy, episodes: int):
         self.policy = policy
         self.rows = np.linspace(0, episodes - 1, min(episodes, Q_EPISODES)).round().astype(int)
-        self.steps: list[tuple[Array, ...]] = []
+        self.steps: list[tuple[np.ndarray, ...]] = []
 
     def __call__(self, step: Step) -> None:
-        rows, alive = self.rows, step.alive[self.rows]
+        rows, alive = self.rows, step.running[self.rows]
         unit = (step.action - self.policy.middle) / self.policy.half
         parts = (part[rows] for part in (step.obs, unit, step.contexts))
         seen = (np.where(alive[:, None], part, 0.0).astype(np.float32) for part in parts)
@@ -78,7 +75,7 @@ class Recorder:
 
 
 def q_bias(
-    recording: Recording, discount: float, history_length: int, value: Callable[[Inputs, Array], Any]
+    recording: Recording, discount: float, history_length: int, value: Callable[[Inputs, np.ndarray], Any]
 ) -> dict[str, float]:
     """Return the mean of Q(o, a) minus the discounted return that followed, and the mean of that return.
 
@@ -100,7 +97,7 @@ def q_bias(
     return {"q_bias": float(np.mean(values - returns)), "discounted_return": float(returns.mean())}
 
 
-def discounted_returns(reward: Array, discount: float) -> Array:
+def discounted_returns(reward: np.ndarray, discount: float) -> np.ndarray:
     """Return Σ_k γ^k r_{t+k} of every step to the end of its episode, (T, N)."""
     returns = np.zeros_like(reward, np.float64)
     after = np.zeros(reward.shape[1])
@@ -109,7 +106,7 @@ def discounted_returns(reward: Array, discount: float) -> Array:
     return returns
 
 
-def known(recording: Recording, discount: float) -> Array:
+def known(recording: Recording, discount: float) -> np.ndarray:
     """Return the steps (T, N) whose discounted return is known but for CUT_OFF: those of episodes that terminated, and
     those far enough from the end of the others.
     """
@@ -117,7 +114,7 @@ def known(recording: Recording, discount: float) -> Array:
     return (left > 0) & (recording.terminated | (discount ** np.maximum(left, 0) <= CUT_OFF))
 
 
-def windows(recording: Recording, step: Array, row: Array, length: int) -> Array:
+def windows(recording: Recording, step: np.ndarray, row: np.ndarray, length: int) -> np.ndarray:
     """Return the histories (B, H, O+A) before these steps of these rows, with zeros before the episode."""
     pairs = np.concatenate([recording.obs, recording.action], axis=-1)
     padded = np.concatenate([np.zeros((length, *pairs.shape[1:]), pairs.dtype), pairs])

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparc.acting.evaluate import Evaluation, StepCall, evaluate
 from sparc.acting.policy import Policy
 from sparc.config import Config
 from sparc.contexts import ContextSpace
+from sparc.envs.guard import EnvFailure
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import RunFailure
 from sparc.machine import Stop, keep_freed_memory, processor_seconds
@@ -27,11 +27,10 @@ from sparc.runs.load import check_env, make_spec, policy_arrays, restored
 from sparc.runs.run import Run
 from sparc.training.collect import Collector
 from sparc.training.diagnostics import Recorder, adapter_errors, q_bias, setting_titles
+from sparc.training.evaluations import Evaluator
 from sparc.training.replay import Replay
 
-EVALUATION_SEED = 1_000_000  # the training evaluations begin from the same states each time
 DIAGNOSIS_SEED = 1  # parts what is measured from what is learned from
-VARIANT_SETTINGS = 25  # at most, that variants of the policy are evaluated in: long episodes take their time
 LEARNING = ("entropy", "temperature", "critic_gradient_norm", "critic_clipped")  # metrics that an evaluation repeats
 Report = Callable[[dict[str, Any]], None]
 
@@ -47,7 +46,17 @@ def run_training(run: Run, report: Report | None, updates: int | None = None) ->
         if updates is not None:
             run.extend(updates)
         with Stop() as stop:
-            Trainer(run, report or (lambda record: None)).loop(stop)
+            trainer = Trainer(run, report or (lambda record: None))
+            try:
+                trainer.loop(stop)
+            finally:
+                trainer.close()
+    except EnvFailure as error:
+        if not checkpoint.numbers(run.checkpoints):
+            raise
+        raise EnvFailure(
+            f"{error} Repair it, then go on from the last checkpoint: `sparc resume {run.path}`."
+        ) from error
     finally:
         run.close()
         if not checkpoint.numbers(run.checkpoints):  # it failed before there was anything to resume from
@@ -90,11 +99,9 @@ class Trainer:
         networks, environments = np.random.SeedSequence(config.seed).spawn(2)
         self.state: State = self.method.init(np.random.default_rng(networks))
         self.collector = Collector(
-            config.env, self.venv, self.make_policy(), environments.generate_state(self.venv.num_envs).tolist()
+            self.venv, self.make_policy(), environments.generate_state(self.venv.num_envs).tolist()
         )
-        # what evaluations need and cannot have shows before the first update, not at the first evaluation
-        entry = get_env(config.env)
-        entry.ready(self.venv.context_space.evaluated, entry.options_of_test(config.env_options))
+        self.evaluator = Evaluator(config.env, config.env_options)
         if checkpoint.numbers(run.checkpoints):
             self.restore()
             run.begin(self.updates)
@@ -126,6 +133,11 @@ class Trainer:
             self.report(self.progress() | metrics)
         if stop.asked and self.updates < config.updates:
             self.save()
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.evaluator.close()
+        self.venv.close()
 
     # One chunk
 
@@ -217,50 +229,19 @@ class Trainer:
         settings, chosen = slice(len(space.settings)), space.choice_rows
         entry, policy = get_env(self.config.env), self.make_policy()
         recorder = Recorder(policy, len(space.evaluated))
-        rows = self.run_settings(policy, np.arange(len(space.evaluated)), recorder)
+        rows = self.evaluator.run_all(policy, recorder)
         self.scores[self.updates] = entry.scores(rows.returns[settings], rows.part(settings))
         self.choice[self.updates] = entry.choice(rows.returns[chosen], rows.part(chosen))
         record = {f"return_{i}": float(value) for i, value in enumerate(rows.returns[settings])}
         record |= {name: float(values[there].mean()) for name, values in rows.part(chosen).items()
                    if (there := np.isfinite(values)).any()}  # fmt: skip
-        record |= self.compare(rows) | self.diagnose(policy, recorder)
+        variants = {name: Policy(actor, self.method.spec) for name, actor in self.method.variants(self.state).items()}
+        record |= self.evaluator.compare(rows, variants) | self.diagnose(policy, recorder)
         record |= {name: metrics[name] for name in LEARNING if name in metrics}
         self.evaluation = {"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
                            "mean_return": float(rows.returns[chosen].mean()), **record, **rows.counters,
                            **self.cost()}  # fmt: skip
         self.run.log(self.evaluation, setting_titles(space, rows.labels))
-
-    def run_settings(self, policy: Policy, rows: np.ndarray, on_step: StepCall | None = None) -> Evaluation:
-        """Evaluate a policy in some of the settings; each has the same start, whichever others there are."""
-        entry = get_env(self.config.env)
-        return evaluate(
-            policy,
-            self.config.env,
-            self.venv.context_space.evaluated[rows],
-            seed=(EVALUATION_SEED + rows).tolist(),
-            threads=1,
-            on_step=on_step,
-            **entry.options_of_test(self.config.env_options),
-        )
-
-    def compare(self, shipped: Evaluation) -> dict[str, float]:
-        """Evaluate the policy's variants in the choice settings: their return and their measures.
-
-        Where there are many settings, in some of them: then it is the policy's mean over all plus the mean difference
-        in those.
-        """
-        chosen = self.venv.context_space.choice_rows
-        some = chosen[:: -(-len(chosen) // VARIANT_SETTINGS)]
-        found = {}
-        for name, actor in self.method.variants(self.state).items():
-            own = self.run_settings(Policy(actor, self.method.spec), some)
-            pairs = {"return": (own.returns, shipped.returns)}
-            pairs |= {measure: (own.measures[measure], values) for measure, values in shipped.measures.items()}
-            for what, (ours, values) in pairs.items():
-                value = float(ours.mean() + (values[chosen].mean() - values[some].mean()))
-                if np.isfinite(value):  # some measures are not of every episode
-                    found[f"{name}_{what}"] = value
-        return found
 
     def diagnose(self, policy: Policy, recorder: Recorder) -> dict[str, float]:
         """Measure how far φ is from ψ, and the critics from the returns of the recorded evaluation."""

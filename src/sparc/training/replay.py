@@ -17,6 +17,7 @@ import numpy as np
 
 from sparc.acting.history import window_index
 from sparc.errors import RunFailure, UserError
+from sparc.files import beside
 from sparc.methods.batch import Batch
 
 CLOSING = -1  # the position of a row that holds only what followed the last step of an episode
@@ -218,13 +219,11 @@ def _open_rows(file: Path, row: np.dtype, shape: tuple[int, int]) -> np.memmap:
     """Open the file of rows, or create it with its space on the disk reserved."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_suffix(".new")
         try:
-            np.lib.format.open_memmap(new, mode="w+", dtype=row, shape=shape)
-            reserve(new)
-            new.rename(file)
+            with beside(file) as new:
+                np.lib.format.open_memmap(new, mode="w+", dtype=row, shape=shape)
+                reserve(new)
         except OSError as error:
-            new.unlink(missing_ok=True)
             size = shape[0] * shape[1] * row.itemsize / 1e6
             raise RunFailure(
                 f"Cannot reserve {size:,.0f} MB for {file}: {error.strerror}. Make room, then "

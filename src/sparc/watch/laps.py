@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparc.acting.evaluate import Step, evaluate
+from sparc.acting.episodes import Step
+from sparc.acting.evaluate import evaluate
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.racing import RACES, car_models
 from sparc.envs.racing.course import Course as Road
 from sparc.envs.racing.env import RaceVectorEnv
 from sparc.envs.racing.reference import race_safely
 from sparc.envs.racing.tasks import PHYSICS, CarModels
+from sparc.envs.racing.torcs.columns import COLUMN, TRACE, TRACK_COLUMNS
 from sparc.envs.racing.torcs.installation import find_torcs
-from sparc.envs.racing.torcs.simulator import COLUMN, TRACE, TRACK_COLUMNS, Laps
+from sparc.envs.racing.torcs.simulator import Laps
 from sparc.envs.racing.tracks import Track
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import UserError
@@ -56,7 +58,7 @@ def drive_laps(
     road = venv.course
 
     def record(step: Step) -> None:
-        alive = step.alive
+        alive = step.running
         on_lap = alive & (venv.states[:, COLUMN["laps"]] == 1)
         for row in np.flatnonzero(on_lap).tolist():
             rows[row].append(venv.states[row, RECORDED].copy())

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from sparc.acting.policy import Policy
-from sparc.contexts import Array, ContextSpace, Finite
+from sparc.acting.episodes import Episodes
+from sparc.arrays import Array
+from sparc.contexts import ContextSpace, Finite
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.drawing import font
 from sparc.envs.racing import car_models, context_of, label_of
 from sparc.envs.registry import get_env, make_env
+from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.envs.wind.view import choose_backend, make_current, release
-from sparc.errors import RunFailure, SparcError, UserError, unknown
+from sparc.errors import SparcError, UserError, unknown
 from sparc.runs.load import load
 from sparc.runs.run import Run
 from sparc.text import short
@@ -59,35 +62,29 @@ class Panel:
 
     title: str
     note: str
-    policy: Policy
     env: Any
-    context: Array
+    episodes: Episodes  # of one row
     total: float = 0.0
-    steps: int = 0
-    over: bool = False
     ended: str = ""
-    obs: Any = None
     stale: bool = True  # whether the picture is older than the last step
     picture: Image.Image = field(init=False)
 
-    def begin(self, seed: int) -> None:
-        """Start the episode."""
-        self.obs, _ = self.env.reset(seed=seed, options={"context": self.context})
-        self.policy.reset()
+    @property
+    def steps(self) -> int:
+        """How many steps were taken."""
+        return self.episodes.steps
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode is over."""
+        return not self.episodes.running.any()
 
     def advance(self) -> None:
         """Take a step, as `sparc.evaluate` does."""
-        action = self.policy.act(self.obs, self.context if self.policy.reads == "context" else None)
-        try:
-            self.obs, reward, terminated, truncated, _ = self.env.step(action)
-        except SparcError:
-            raise
-        except Exception as error:
-            raise RunFailure(f"{self.env} raised {type(error).__name__} at step {self.steps}: {error}") from error
-        self.total += float(reward)
-        self.steps += 1
-        self.over, self.stale = bool(terminated or truncated), True
-        if terminated:
+        step = self.episodes.step()
+        self.total += float(step.reward[0])
+        self.stale = True
+        if step.terminated[0]:
             word = self.env.get_wrapper_attr("ending") if self.env.has_wrapper_attr("ending") else "ended"
             self.ended = f"{word} at step {self.steps}"
 
@@ -163,11 +160,14 @@ def play(
     panels: list[Panel] = []
     region = "IND" if entry.context_space.is_train(context)[0] else "OOD"
     heading = (entry.id, describe(context, entry.context_space, entry.id), region)
-    try:
+    with ExitStack() as stack:
         for each, number, title in zip(runs, numbers, titles(runs), strict=True):
-            env = make_stage(each, max(widths.values()))
-            panels.append(Panel(title, f"{number:,} updates", load(each.path, number), env, context))
-            panels[-1].begin(seed)
+            venv = SyncContextualVectorEnv([partial(make_stage, each, max(widths.values()))])
+            stack.callback(venv.close)
+            (env,) = venv.envs
+            stack.callback(release, env)
+            episodes = Episodes(load(each.path, number), venv, context[None], seed)
+            panels.append(Panel(title, f"{number:,} updates", env, episodes))
             panels[-1].look()  # before a long rollout: can it be drawn at all?
         last = steps_of(panels[0].env, entry.max_episode_steps, steps)
         rate = float(panels[0].env.metadata.get("render_fps") or DEFAULT_RATE)
@@ -186,10 +186,6 @@ def play(
                 for panel in panels:
                     if not panel.over:
                         panel.advance()
-    finally:
-        for panel in panels:
-            release(panel.env)
-            panel.env.close()
     return Played(
         entry.id, context, region, [panel.title for panel in panels], [panel.total for panel in panels],
         [panel.steps for panel in panels], [panel.ended for panel in panels], list(widths), laps,

@@ -8,13 +8,14 @@ import subprocess
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
 from PIL import Image
 
 from sparc.errors import RunFailure, UserError
+from sparc.files import beside
 
 HOLD = 1.0  # s: how long the last picture stays
 QUALITY = ("-preset", "fast", "-crf", "20")  # of H.264: no loss that one sees in a drawing
@@ -25,10 +26,8 @@ SAMPLE = 12  # pictures that the palette of a GIF is made from
 class Video(ABC):
     """A video file in the making: `add` pictures of one size, then `close`, or `abandon` and leave nothing."""
 
-    def __init__(self, path: Path, fps: float):
-        self.path, self.fps = path, fps
-        self.beside = path.with_name(f".{path.name}.new")
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def __init__(self, path: Path, beside: Path, fps: float):
+        self.path, self.beside, self.fps = path, beside, fps
 
     @abstractmethod
     def add(self, picture: Image.Image) -> None:
@@ -38,9 +37,9 @@ class Video(ABC):
     def close(self) -> None:
         """Complete the file beside."""
 
+    @abstractmethod
     def abandon(self) -> None:
-        """Remove what there is."""
-        self.beside.unlink(missing_ok=True)
+        """Stop writing; the file beside is then removed."""
 
 
 class Mp4(Video):
@@ -50,9 +49,9 @@ class Mp4(Video):
     without an error, and it forks, of which JAX warns.
     """
 
-    def __init__(self, path: Path, fps: float):
+    def __init__(self, path: Path, beside: Path, fps: float):
         self.encoder = encoder()
-        super().__init__(path, fps)
+        super().__init__(path, beside, fps)
         self.process: subprocess.Popen[bytes] | None = None
         self.last = b""
 
@@ -95,18 +94,17 @@ class Mp4(Video):
             raise RunFailure(f"Cannot write {self.path}: ffmpeg says '{lines[-1] if lines else f'exit code {code}'}'.")
 
     def abandon(self) -> None:
-        """Stop the encoder and remove what it wrote."""
+        """Stop the encoder."""
         if self.process is not None:
             self.process.kill()
             self.process.communicate()
-        super().abandon()
 
 
 class Gif(Video):
     """A GIF with one palette for all pictures, so that still parts stay still."""
 
-    def __init__(self, path: Path, fps: float):
-        super().__init__(path, fps)
+    def __init__(self, path: Path, beside: Path, fps: float):
+        super().__init__(path, beside, fps)
         self.pictures: list[bytes] = []  # compressed: the palette comes last, and a long episode has many
         self.size = (0, 0)
 
@@ -114,6 +112,10 @@ class Gif(Video):
         """Keep a picture."""
         self.size = picture.size
         self.pictures.append(zlib.compress(picture.tobytes(), 1))
+
+    def abandon(self) -> None:
+        """Drop the pictures."""
+        self.pictures.clear()
 
     def picture(self, index: int) -> Image.Image:
         """Return a picture back."""
@@ -180,18 +182,18 @@ def pace(rate: float, most: float) -> int:
 def written(paths: Mapping[Path, float]) -> Iterator[dict[Path, Video]]:
     """Open videos with so many pictures per second; in the end put all in their places, or, on failure, leave none."""
     videos: dict[Path, Video] = {}
-    try:
-        for path, fps in paths.items():
-            videos[path] = FORMATS[check_suffix(path)](path, fps)
-        yield videos
-        for video in videos.values():
-            video.close()
-        for video in videos.values():
-            video.beside.replace(video.path)
-    except BaseException:
-        for video in videos.values():
-            video.abandon()
-        raise
+    with ExitStack() as places:
+        try:
+            for path, fps in paths.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                videos[path] = FORMATS[check_suffix(path)](path, places.enter_context(beside(path)), fps)
+            yield videos
+            for video in videos.values():
+                video.close()
+        except BaseException:
+            for video in videos.values():
+                video.abandon()
+            raise
 
 
 def size_of(path: Path) -> str:

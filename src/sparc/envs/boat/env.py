@@ -11,8 +11,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from sparc.arrays import Array, Flags
 from sparc.contexts import ContextSpace
-from sparc.envs.contextual import Array, ContextualEnv, Flags, NativeVectorEnv
+from sparc.envs.contextual import ContextualEnv, NativeVectorEnv
 from sparc.envs.registry import register_env
 from sparc.errors import UserError
 

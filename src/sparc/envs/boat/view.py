@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from sparc.envs.contextual import Array
+from sparc.arrays import Array
 
 FINE = 2  # drawn so many times larger, then scaled down: Pillow does not smooth edges
 REACH = 4.2  # m from the buoy to the upper edge of the picture, more where the boat is further off

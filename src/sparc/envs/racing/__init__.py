@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from sparc.envs.contextual import Array, ProgressCall
+from sparc.arrays import Array
+from sparc.envs.contextual import ProgressCall
 from sparc.envs.racing.env import EPISODE_STEPS, RaceVectorEnv, choose_by, make_race, reference_times, weak_laps
 from sparc.envs.racing.measures import JUDGED, MEASURES, VARIANTS
 from sparc.envs.racing.reference import find_references

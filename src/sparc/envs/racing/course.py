@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparc.envs.contextual import Array, Flags
-from sparc.envs.racing.torcs.simulator import COLUMN, TRACK_COLUMNS
+from sparc.arrays import Array, Flags
+from sparc.envs.racing.torcs.columns import COLUMN, OFF_COURSE, TRACK_COLUMNS
 
 SPACING = 2.0  # m between the points of the centre line
 SMOOTHED = 10.0  # m over which curvature is averaged: TORCS's segments change it in jumps
@@ -39,7 +39,6 @@ LOAD_SCALE = 0.25  # of a quarter of the weight
 HEADING_SCALE, WIDTH_SCALE, BEND_SCALE, AHEAD_SCALE = 0.2, 10.0, 0.01, 0.2  # rad, m, 1/m, of the way there
 
 OBSERVATION_SIZE = len(FELT) + 5 + 3 + 12 + 2 + 4 * POINTS
-OFF_COURSE = 3  # wheels out
 
 # After what the paper's group is known to use, but milder where that hid the rest. Per step, times REWARD_SCALE:
 REWARD_SCALE = 0.05

@@ -13,12 +13,14 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc.envs.contextual import Array, ContextualEnv, Flags, NativeVectorEnv, ProgressCall, State, check_state
-from sparc.envs.racing.course import CLIP, OBSERVATION_SIZE, OFF_COURSE, Course, observe, reward_of
+from sparc.arrays import Array, Flags
+from sparc.envs.contextual import ContextualEnv, NativeVectorEnv, ProgressCall, State, check_state
+from sparc.envs.racing.course import CLIP, OBSERVATION_SIZE, Course, observe, reward_of
 from sparc.envs.racing.reference import Reference, find_references
 from sparc.envs.racing.tasks import NOT_COMPLETED, PHYSICS, UNCLEAN, Task
+from sparc.envs.racing.torcs.columns import COLUMN, OFF_COURSE
 from sparc.envs.racing.torcs.field import Field
-from sparc.envs.racing.torcs.simulator import COLUMN, CONTROL_STEP
+from sparc.envs.racing.torcs.simulator import CONTROL_STEP
 from sparc.envs.racing.tracks import Track
 from sparc.errors import UserError, unknown
 
@@ -226,7 +228,7 @@ class RaceVectorEnv(NativeVectorEnv):
 
     @property
     def states(self) -> Array:
-        """The simulator's rows of state, columns as in simulator.STATE."""
+        """The simulator's rows of state, columns as in columns.STATE."""
         return self._field.states
 
     @property

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from sparc.contexts import Array, ContextSpace, Finite
+from sparc.arrays import Array
+from sparc.contexts import ContextSpace, Finite
 from sparc.envs.racing.cars import description
 from sparc.envs.racing.cars.car import FEATURES, Car, features, find_car, read_catalogue, scaled
 from sparc.envs.racing.cars.description import describe

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from sparc.envs.contextual import Array
+from sparc.arrays import Array
 from sparc.envs.drawing import font
-from sparc.envs.racing.course import OFF_COURSE, Course
-from sparc.envs.racing.torcs.simulator import COLUMN, TRACK_COLUMNS
+from sparc.envs.racing.course import Course
+from sparc.envs.racing.torcs.columns import COLUMN, OFF_COURSE, TRACK_COLUMNS
 
 Points = list[tuple[float, float]]
 

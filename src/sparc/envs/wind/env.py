@@ -16,8 +16,9 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
+from sparc.arrays import Array, Flags
 from sparc.contexts import ContextSpace
-from sparc.envs.contextual import Array, ContextualEnv, Flags, NativeVectorEnv, State, check_count
+from sparc.envs.contextual import ContextualEnv, NativeVectorEnv, State, check_count
 from sparc.envs.registry import register_env
 from sparc.envs.wind.view import View, choose_backend, dress, picture, release
 

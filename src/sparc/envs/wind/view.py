@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sparc.envs.contextual import Array
+from sparc.arrays import Array
 from sparc.errors import UserError
 
 # What MuJoCo can draw with where there is no screen, the better one first, and the library behind it.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sparc.arrays import Array
 from sparc.report.figures.style import WIDTH, new_figure, style
 from sparc.report.gaps import count, how_many
-from sparc.suites.tables import Array, EnvResults, Results
+from sparc.suites.tables import EnvResults, Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

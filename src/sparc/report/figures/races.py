@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparc.envs.racing.course import OFF_COURSE
+from sparc.arrays import Array
 from sparc.envs.racing.measures import MEASURES
+from sparc.envs.racing.torcs.columns import OFF_COURSE
 from sparc.report.figures.maps import LESS_COLOURS, SHOWN_PERCENTILES, Cells, Scale, beyond, draw_panels
 from sparc.report.figures.panels import label_handles, map_panels, outer
 from sparc.report.figures.style import ALARM, GREY, WIDTH, add_note, add_title, grouped, new_figure, style, with_looks
 from sparc.report.gaps import gaps, labels_in, means_over, seeds, why_missing
 from sparc.report.measured import mean_of, over_seeds, run_means
 from sparc.report.races import races
-from sparc.suites.tables import Array, EnvResults, Results
+from sparc.suites.tables import EnvResults, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -207,7 +208,7 @@ def racing_line(trace: Array, course: Course, title: str = "") -> Figure:
     """Draw a lap, (T, len(TRACE)), on the map of its track, coloured by speed, red where it was off course."""
     from matplotlib.collections import LineCollection
 
-    from sparc.envs.racing.torcs.simulator import TRACE, TRACK_COLUMNS
+    from sparc.envs.racing.torcs.columns import TRACE, TRACK_COLUMNS
 
     lap = dict(zip(TRACE, trace.T, strict=True))
     line = dict(zip(TRACK_COLUMNS, course.table.T, strict=True))

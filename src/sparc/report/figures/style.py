@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
+from sparc.files import beside
 from sparc.suites.tables import PROTAGONIST
 
 if TYPE_CHECKING:
@@ -133,13 +134,12 @@ def save(figure: Figure, stem: Path) -> list[Path]:
 
 def write(figure: Figure, path: Path, resolutions: Sequence[int], metadata: dict[str, Any]) -> bool:
     """Write a file, all or nothing, in the first resolution with which it is small enough; say whether it is."""
-    beside = path.with_name(f".{path.name}")
-    for resolution in resolutions:
-        figure.savefig(beside, dpi=resolution, format=path.suffix[1:], metadata=metadata)
-        figure.set_layout_engine("none")  # the panels have found their places, which takes longer than drawing them
-        if small := beside.stat().st_size <= LARGEST:
-            break
-    beside.replace(path)
+    with beside(path) as new:
+        for resolution in resolutions:
+            figure.savefig(new, dpi=resolution, format=path.suffix[1:], metadata=metadata)
+            figure.set_layout_engine("none")  # the panels have found their places, which takes longer than drawing them
+            if small := new.stat().st_size <= LARGEST:
+                break
     return small
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sparc.arrays import Array
 from sparc.envs.measures import RETURN
 from sparc.report.figures.adaptation import adaptation, latent_map
 from sparc.report.figures.curves import history_length, learning_curves
@@ -32,7 +33,7 @@ from sparc.report.gaps import gaps, labels_in, means_over, seeds, why_missing
 from sparc.report.measured import mean_of, over_seeds, run_means
 from sparc.report.races import races
 from sparc.report.stats import mean_sem, share_of_cells
-from sparc.suites.tables import Array, EnvResults, Results
+from sparc.suites.tables import EnvResults, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,12 +7,13 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
+from sparc.arrays import Array
 from sparc.envs.measures import Measure
 from sparc.envs.racing.measures import JUDGED, MEASURES
 from sparc.report import stats
 from sparc.report.laps import races
 from sparc.report.page.text import attributes, digits
-from sparc.suites.tables import Array, EnvResults, Results, env_of, label
+from sparc.suites.tables import EnvResults, Results, env_of, label
 
 RETURN = "return"  # beside the measures of laps
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sparc.arrays import Array
 from sparc.envs.racing.tasks import NOT_COMPLETED
 from sparc.report import stats
 from sparc.report.figures.maps import COLOURS, DIFFERENCE_COLOURS, LESS_COLOURS, colour_scale, difference_scale
 from sparc.report.laps import mean_of, over_seeds
 from sparc.report.page.book import RETURN, Book
 from sparc.report.page.text import attributes
-from sparc.suites.tables import Array, EnvResults
+from sparc.suites.tables import EnvResults
 from sparc.text import joined, number, percent
 
 LAPS = {"completed_ratio": "lap time / built-in AI’s", "lap_time": "lap time [s]"}  # that are mapped before the return

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc.envs.racing.course import OFF_COURSE
-from sparc.envs.racing.torcs.simulator import TRACE
+from sparc.envs.racing.torcs.columns import OFF_COURSE, TRACE
 from sparc.files import replace
 
 HERE = Path(__file__).parent
@@ -26,25 +25,26 @@ NEAR = 0.5  # s, how near to the line the first and the last sample of a lap mus
 
 
 class Column(NamedTuple):
-    """How laps.js gets a column of numbers: as whole steps, differenced so often that mostly small numbers are left."""
+    """How the page's script gets a column of numbers: as whole steps, delta-encoded `order` times."""
 
     name: str
     step: float
     order: int
+    between: Literal["curve", "line", "nearest"] = "line"  # how to go from one sample to the next
 
 
 LAP = (
     Column("time", 0.001, 2),  # s
-    Column("x", 0.01, 2),  # m
-    Column("y", 0.01, 2),
+    Column("x", 0.01, 2, "curve"),  # m
+    Column("y", 0.01, 2, "curve"),
     Column("yaw", 0.002, 2),  # rad
     Column("speed", 0.05, 1),  # m/s
     Column("distance", 0.02, 2),  # m
     Column("steer", 0.01, 1),
     Column("throttle", 0.02, 1),
     Column("brake", 0.02, 1),
-    Column("gear", 1, 1),
-    Column("wheels_out", 1, 1),
+    Column("gear", 1, 1, "nearest"),
+    Column("wheels_out", 1, 1, "nearest"),
 )
 AT = {column.name: index for index, column in enumerate(LAP)}
 MOVING = np.array([column.name in ("time", "x", "y", "yaw", "distance") for column in LAP])
@@ -90,6 +90,7 @@ def write_replay(path: Path, course: Course, drives: Sequence[Drive], title: str
     data = {
         "course": {"name": course.name, "length": course.length, "line": packed(course.line, LINE)},
         "columns": {"lap": LAP, "line": LINE},
+        "offCourse": OFF_COURSE,
         "drives": [_drive(drive, course.length) for drive in drives],
     }
     page, style, *parts = ((HERE / name).read_text() for name in ("page.html", "page.css", *SCRIPTS))

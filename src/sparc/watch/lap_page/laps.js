@@ -1,6 +1,5 @@
 // Laps: the numbers of a drive as they come out of the page, and what was where when.
 
-const OFF_COURSE = 3; // wheels out
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 const mix = (a, b, share) => a + (b - a) * share;
 const most = (values) => values.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
@@ -12,7 +11,7 @@ async function unpack(text, columns) {
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const plane = bytes.length / 4;
   const rows = plane / columns.length;
-  const table = { rows };
+  const table = { rows, columns };
   columns.forEach(([name, step, order], column) => {
     const values = new Float64Array(rows);
     for (let row = 0, at = column * rows; row < rows; row++, at++) {
@@ -26,12 +25,12 @@ async function unpack(text, columns) {
   return table;
 }
 
-async function unpackLap(text, columns) {
+async function unpackLap(text, columns, offCourse) {
   const lap = await unpack(text, columns);
   let farthest = -Infinity;
   lap.reach = lap.distance.map((value) => (farthest = Math.max(farthest, value))); // a car that spins goes back
   lap.end = lap.rows ? lap.time[lap.rows - 1] : 0;
-  lap.offs = stretches(lap.rows, (row) => lap.wheels_out[row] >= OFF_COURSE);
+  lap.offs = stretches(lap.rows, (row) => lap.wheels_out[row] >= offCourse);
   return lap;
 }
 
@@ -56,7 +55,8 @@ function around(column, value) {
   return [low, high, span > 0 ? clamp((value - column[low]) / span, 0, 1) : 0];
 }
 
-// The car at a time: on a smooth curve through the samples (cubic Hermite), all else straight from one to the next
+// The car at a time: on a smooth curve through the samples (cubic Hermite), on a line between them, or as the nearest,
+// as each column says
 function carAt(lap, time) {
   if (!lap.rows) return null;
   const [row, next, s] = around(lap.time, time);
@@ -67,11 +67,11 @@ function carAt(lap, time) {
   };
   const curve = (values) => (1 + 2 * s) * (1 - s) ** 2 * values[row] + s * (1 - s) ** 2 * step * slope(values, row)
     + s * s * (3 - 2 * s) * values[next] + s * s * (s - 1) * step * slope(values, next);
-  const nearest = s < 1 ? row : next;
-  const car = { row, x: curve(lap.x), y: curve(lap.y), gear: lap.gear[nearest], out: lap.wheels_out[nearest] };
-  for (const name of ['yaw', 'speed', 'distance', 'steer', 'throttle', 'brake']) {
-    car[name] = mix(lap[name][row], lap[name][next], s);
-  }
+  const line = (values) => mix(values[row], values[next], s);
+  const nearest = (values) => values[s < 1 ? row : next];
+  const between = { curve, line, nearest };
+  const car = { row };
+  for (const [name, , , how] of lap.columns) car[name] = between[how](lap[name]);
   return car;
 }
 

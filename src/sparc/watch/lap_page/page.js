@@ -36,11 +36,11 @@ const drivers = ['agent', 'ai'].map((name) => {
   };
 });
 
-const AWAY = { speed: 0, gear: 0, throttle: 0, brake: 0, steer: 0, distance: 0 };
+const AWAY = Object.fromEntries(data.columns.lap.map(([name]) => [name, 0]));
 
 function stateOf(lap, time, car) {
   if (!car) return 'no lap to show';
-  if (scene.time < lap.end) return car.out >= OFF_COURSE ? '△ off course' : '';
+  if (scene.time < lap.end) return car.wheels_out >= data.offCourse ? '△ off course' : '';
   return time === null ? `✕ stopped at ${(car.distance / 1000).toFixed(2)} km` : `lap ${clock(time)}`;
 }
 
@@ -202,7 +202,7 @@ function showPicked() {
 async function pick(index) {
   const drive = data.drives[index];
   find(`#rows [value="${index}"]`).checked = true;
-  const laps = await Promise.all(drive.laps.map((text) => unpackLap(text, data.columns.lap)));
+  const laps = await Promise.all(drive.laps.map((text) => unpackLap(text, data.columns.lap, data.offCourse)));
   if (Number(find('#rows :checked').value) !== index) return; // another was picked meanwhile
   const all = laps.flatMap((lap) => [...lap.speed]);
   const speeds = all.length ? [Math.min(...all), Math.max(...all) + 0.1] : [0, 1];

@@ -7,7 +7,6 @@ A class of cars is one file in classes/; a new one only needs to be put there.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
 import sys
@@ -32,6 +31,7 @@ from sparc.envs.racing.torcs.installation import Installation, find_torcs
 from sparc.envs.racing.torcs.simulator import Laps, Simulator, WorkerLost
 from sparc.envs.racing.tracks import TRACKS, Track
 from sparc.errors import RunFailure, SparcError, UserError
+from sparc.files import write_table
 
 CLASSES = Path(__file__).with_name("classes")
 SEED = 515
@@ -249,14 +249,9 @@ def split(cars: Sequence[Car]) -> list[Car]:
 
 def write(cars: Sequence[Car], file: Path) -> None:
     """Write the table, units in its head, complete or not at all."""
-    beside = file.with_suffix(".part")
-    with beside.open("w", newline="", encoding="utf-8") as out:
-        table = csv.writer(out, lineterminator="\n")
-        table.writerow(columns().values())
-        for car in cars:
-            values = (getattr(car, name) for name in columns())
-            table.writerow(("yes" if value else "no") if isinstance(value, bool) else value for value in values)
-    beside.replace(file)
+    rows = ([getattr(car, name) for name in columns()] for car in cars)
+    words = {True: "yes", False: "no"}
+    write_table(file, columns().values(), ([words[v] if isinstance(v, bool) else v for v in row] for row in rows))
 
 
 def main() -> int:

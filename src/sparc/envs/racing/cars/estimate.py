@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparc.envs.contextual import Array
+from sparc.arrays import Array
 from sparc.envs.racing.cars.car import FRONT_DRIVE, Car
 from sparc.envs.racing.cars.description import GRAVITY, HALF_AIR, ROLLING, top_speed
-from sparc.envs.racing.torcs.simulator import TRACE, TRACK_COLUMNS
+from sparc.envs.racing.torcs.columns import TRACE, TRACK_COLUMNS
 
 STEP = 4.0  # m
 SMOOTHING = 6.0  # m: the line is known in steps of about three

@@ -8,10 +8,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc.envs.contextual import Array, Flags
+from sparc.arrays import Array, Flags
 from sparc.envs.racing.course import SPACING, Course
+from sparc.envs.racing.torcs.columns import STATE
 from sparc.envs.racing.torcs.installation import find_torcs
-from sparc.envs.racing.torcs.simulator import STATE, Simulator
+from sparc.envs.racing.torcs.simulator import Simulator
 from sparc.envs.racing.tracks import Track
 
 

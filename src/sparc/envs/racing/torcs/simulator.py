@@ -26,36 +26,17 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from sparc.arrays import Array, Flags
 from sparc.envs.racing.cars.description import name_in
+from sparc.envs.racing.torcs.columns import STATE, TRACE, TRACK_COLUMNS, check_vocabulary
 from sparc.envs.racing.torcs.installation import Installation
 from sparc.errors import RunFailure, UserError
 
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 Figures = dict[str, list[float]]  # what the physics holds of a car, as readback.expected_figures lists it
 
 CONTROL_STEP = 0.1  # s
 PATIENCE = 60.0  # s: a worker that does not answer for so long hangs; it ends endless loops itself, much sooner
 MOST_RESTARTS = 3  # in one step, besides two for every car
-WHEELS = ("front_right", "front_left", "rear_right", "rear_left")
-
-
-def _per_wheel(name: str) -> list[str]:
-    return [f"{name}_{wheel}" for wheel in WHEELS]
-
-
-# The columns of a row of state, as the worker writes them: SI units, the car's frame (x ahead, y to the left).
-STATE = (
-    "x", "y", "roll", "pitch", "yaw", "vx", "vy", "vz", "roll_rate", "pitch_rate", "yaw_rate", "ax", "ay", "az",
-    "distance", "offset", "half_width", "track_heading", "progress",
-    "gear", "revs", "steer", "throttle", "brake",
-    *_per_wheel("slip_ratio"), *_per_wheel("slip_angle"), *_per_wheel("load"), *_per_wheel("wheel_speed"),
-    "wheels_out", "off_time", "wall_time", "damage", "time", "laps", "lap_time", "lap_off", "lap_wall", "lap_now",
-)  # fmt: skip
-COLUMN = {name: index for index, name in enumerate(STATE)}
-
-TRACE = ("time", "x", "y", "yaw", "speed", "distance", "offset", "steer", "throttle", "brake", "gear", "wheels_out")
-TRACK_COLUMNS = ("x", "y", "heading", "half_width", "curvature", "friction")
 
 
 @dataclass(frozen=True)
@@ -103,11 +84,15 @@ class Worker:
         self._answers = select.poll()
         self._answers.register(self._process.stdout, select.POLLIN)
         try:
-            states, self.snapshot_size, self.length = struct.unpack("2id", self._read(16))
+            said = self._text()
+            self.snapshot_size, self.length = struct.unpack("=id", self._read(12))
+            check_vocabulary(said)
         except WorkerLost as lost:
             self.close()
             raise RunFailure(f"TORCS did not start on {track_file.stem}: {lost}") from None
-        assert states == len(STATE)
+        except RunFailure:
+            self.close()
+            raise
 
     def ask(self, request: bytes) -> None:
         """Send a request and wait until it is done."""
@@ -131,8 +116,7 @@ class Worker:
 
     def figures(self) -> Figures:
         """Read what the physics holds of a car, which follows the answer when it is loaded."""
-        (size,) = struct.unpack("i", self._read(4))
-        lines = (line.split() for line in self._read(size).decode().splitlines())
+        lines = (line.split() for line in self._text().splitlines())
         return {name: [float(number) for number in numbers] for name, *numbers in lines}
 
     def race(self, xml: str, driver: str, index: int, laps: int, own_setup: bool, limit: float) -> Laps:
@@ -160,6 +144,10 @@ class Worker:
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
+
+    def _text(self) -> str:
+        (size,) = struct.unpack("i", self._read(4))
+        return self._read(size).decode()
 
     def _slot(self) -> int:
         return -1 if self.turn is None else int(self.turn[0])

@@ -19,7 +19,25 @@
 
 namespace {
 
-const int TRACE_SIZE = 12;
+// What a row of a trace holds; columns.py has the same list, and both sides compare them when a worker starts.
+#define TRACE_COLUMNS(COLUMN) \
+    COLUMN(time, lap_now) \
+    COLUMN(x, c.DynGCg.pos.x) \
+    COLUMN(y, c.DynGCg.pos.y) \
+    COLUMN(yaw, c.DynGCg.pos.az) \
+    COLUMN(speed, c.DynGC.vel.x) \
+    COLUMN(distance, distance_on_track(c)) \
+    COLUMN(offset, c.trkPos.toMiddle) \
+    COLUMN(steer, c.steer.steer / c.steer.steerLock) \
+    COLUMN(throttle, stage_elt.ctrl.accelCmd) \
+    COLUMN(brake, stage_elt.ctrl.brakeCmd) \
+    COLUMN(gear, c.transmission.gearbox.gear) \
+    COLUMN(wheels_out, wheels_out(c))
+
+#define COLUMN_NAME(name, value) #name,
+#define COLUMN_VALUE(name, value) double(value),
+const std::vector<std::string> TRACE_NAMES = {TRACE_COLUMNS(COLUMN_NAME)};
+
 struct Laps {
     std::vector<double> times, off, wall, damage;  // per lap; the first begins at a standstill behind the line
     std::vector<double> trace;                     // rows at 10 Hz of the last lap
@@ -135,14 +153,10 @@ void race_step(tRobotItf &robot, int laps, double &asked) {
     stage_elt._distRaced = (stage_clock.laps - stage_clock.backwards - 1) * track->length + stage_elt._distFromStartLine;
 }
 
-// simulator.py has the same columns by name.
 void add_trace_row(std::vector<double> &trace, double lap_now) {
     const tCar &c = *stage;
-    const double row[TRACE_SIZE] = {lap_now, c.DynGCg.pos.x, c.DynGCg.pos.y, c.DynGCg.pos.az, c.DynGC.vel.x,
-                                    distance_on_track(c), c.trkPos.toMiddle, c.steer.steer / c.steer.steerLock,
-                                    stage_elt.ctrl.accelCmd, stage_elt.ctrl.brakeCmd,
-                                    double(c.transmission.gearbox.gear), double(wheels_out(c))};
-    trace.insert(trace.end(), row, row + TRACE_SIZE);
+    const std::vector<double> row = {TRACE_COLUMNS(COLUMN_VALUE)};
+    trace.insert(trace.end(), row.begin(), row.end());
 }
 
 Laps race_driver(std::string &xml, const char *name, int index, int laps, bool own_setup, double limit) {

@@ -93,6 +93,12 @@ void put(const std::vector<double> &numbers) {
     put(numbers.data(), count * sizeof(double));
 }
 
+void put(const std::string &text) {
+    const int32_t size = text.size();
+    put(&size, sizeof size);
+    put(text.data(), text.size());
+}
+
 // A line for each: its name and its numbers.
 void put(const Figures &figures) {
     std::string text;
@@ -105,9 +111,21 @@ void put(const Figures &figures) {
         }
         text += '\n';
     }
-    const int32_t size = text.size();
-    put(&size, sizeof size);
-    put(text.data(), text.size());
+    put(text);
+}
+
+// What this side calls what it writes, a line for each kind; columns.py holds it against its own names.
+std::string vocabulary() {
+    std::string text;
+    const std::pair<const char *, std::vector<std::string>> kinds[] = {
+        {"state", state_names()}, {"trace", TRACE_NAMES}, {"track", TRACK_NAMES},
+        {"off_course", {std::to_string(OFF_COURSE)}}};
+    for (const auto &[kind, names] : kinds) {
+        text += kind;
+        for (const std::string &name : names) text += " " + name;
+        text += '\n';
+    }
+    return text;
 }
 
 // What both sides map: a header, then actions, rows of state, and two generations of snapshots.
@@ -255,8 +273,10 @@ int main(int argc, char **argv) {
     race.track = track;
     race.s = &situation;
     slots.assign(atoi(argv[5]), nullptr);
-    const int32_t hello[2] = {STATE_SIZE, (int32_t)sizeof(Snapshot)};
-    put(hello, sizeof hello);
+    // hello: the names of all columns, the size of a snapshot, the length of the track
+    put(vocabulary());
+    const int32_t size = sizeof(Snapshot);
+    put(&size, sizeof size);
     const double length = track->length;
     put(&length, sizeof length);
     serve();

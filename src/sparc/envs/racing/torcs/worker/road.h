@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -44,8 +45,8 @@ tTrkLocPos place(double distance, double offset) {
     return at;
 }
 
-// A row for each point of the centre line; simulator.py has the same columns by name.
-const int TRACK_SIZE = 6;
+// A row for each point of the centre line; columns.py has the same columns, compared when a worker starts.
+const std::vector<std::string> TRACK_NAMES = {"x", "y", "heading", "half_width", "curvature", "friction"};
 std::vector<double> describe_track(int points) {
     std::vector<double> table;
     for (int i = 0; i < points; i++) {
@@ -55,9 +56,8 @@ std::vector<double> describe_track(int points) {
         const double curvature = at.seg->type == TR_STR ? 0.0 : (at.seg->type == TR_LFT ? 1.0 : -1.0) / at.seg->radius;
         double heading = RtTrackSideTgAngleL(&at);
         NORM_PI_PI(heading);
-        const double row[TRACK_SIZE] = {x, y, heading, RtTrackGetWidth(at.seg, at.toStart) / 2, curvature,
-                                        at.seg->surface->kFriction};
-        table.insert(table.end(), row, row + TRACK_SIZE);
+        table.insert(table.end(), {x, y, heading, RtTrackGetWidth(at.seg, at.toStart) / 2, curvature,
+                                   at.seg->surface->kFriction});
     }
     return table;
 }

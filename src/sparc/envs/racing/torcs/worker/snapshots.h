@@ -32,7 +32,7 @@ void report(const Slot &slot, double *row) {
     row[STEER] = c.steer.steer / c.steer.steerLock, row[THROTTLE] = e.ctrl.accelCmd, row[BRAKE] = e.ctrl.brakeCmd;
     for (int i = 0; i < 4; i++) {
         row[SLIP_RATIO + i] = c.wheel[i].sx, row[SLIP_ANGLE + i] = c.wheel[i].sa;
-        row[LOAD + i] = e.priv.reaction[i], row[SPIN + i] = c.wheel[i].spinVel * c.wheel[i].radius;
+        row[LOAD + i] = e.priv.reaction[i], row[WHEEL_SPEED + i] = c.wheel[i].spinVel * c.wheel[i].radius;
     }
     row[WHEELS_OUT] = wheels_out(c), row[OFF_TIME] = clock.off, row[WALL_TIME] = clock.wall, row[DAMAGE] = c.dammage;
     row[TIME] = clock.time, row[LAPS] = clock.laps, row[LAP_TIME] = clock.last_time;

@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -20,15 +21,40 @@ namespace {
 
 const double DT = RCM_MAX_DT_SIMU;  // s, a physics step
 
-// What a row of state holds; simulator.py has the same list by name.
-enum State {
-    X, Y, ROLL, PITCH, YAW, VX, VY, VZ, ROLL_RATE, PITCH_RATE, YAW_RATE, AX, AY, AZ,
-    DISTANCE, OFFSET, HALF_WIDTH, TRACK_HEADING, PROGRESS,
-    GEAR, REVS, STEER, THROTTLE, BRAKE,
-    SLIP_RATIO, SLIP_ANGLE = SLIP_RATIO + 4, LOAD = SLIP_ANGLE + 4, SPIN = LOAD + 4,
-    WHEELS_OUT = SPIN + 4, OFF_TIME, WALL_TIME, DAMAGE, TIME, LAPS, LAP_TIME, LAP_OFF, LAP_WALL, LAP_NOW,
-    STATE_SIZE
-};
+const int OFF_COURSE = 3;  // wheels out
+
+// What a row of state holds: ONE column, or FOUR, one for each wheel. columns.py has the same list, and both sides
+// compare them when a worker starts.
+#define STATE_COLUMNS(ONE, FOUR) \
+    ONE(X) ONE(Y) ONE(ROLL) ONE(PITCH) ONE(YAW) ONE(VX) ONE(VY) ONE(VZ) \
+    ONE(ROLL_RATE) ONE(PITCH_RATE) ONE(YAW_RATE) ONE(AX) ONE(AY) ONE(AZ) \
+    ONE(DISTANCE) ONE(OFFSET) ONE(HALF_WIDTH) ONE(TRACK_HEADING) ONE(PROGRESS) \
+    ONE(GEAR) ONE(REVS) ONE(STEER) ONE(THROTTLE) ONE(BRAKE) \
+    FOUR(SLIP_RATIO) FOUR(SLIP_ANGLE) FOUR(LOAD) FOUR(WHEEL_SPEED) \
+    ONE(WHEELS_OUT) ONE(OFF_TIME) ONE(WALL_TIME) ONE(DAMAGE) ONE(TIME) \
+    ONE(LAPS) ONE(LAP_TIME) ONE(LAP_OFF) ONE(LAP_WALL) ONE(LAP_NOW)
+
+#define ONE_INDEX(name) name,
+#define FOUR_INDICES(name) name, name##_LAST = name + 3,
+enum State { STATE_COLUMNS(ONE_INDEX, FOUR_INDICES) STATE_SIZE };
+
+// In the order of TORCS's wheels.
+const char *const WHEELS[4] = {"front_right", "front_left", "rear_right", "rear_left"};
+
+std::vector<std::string> state_names() {
+    std::vector<std::string> names;
+    const auto one = [&](std::string name) {
+        for (char &letter : name) letter = tolower(letter);
+        names.push_back(name);
+    };
+    const auto four = [&](const std::string &name) {
+        for (const char *wheel : WHEELS) one(name + "_" + wheel);
+    };
+#define ONE_NAME(name) one(#name);
+#define FOUR_NAMES(name) four(#name);
+    STATE_COLUMNS(ONE_NAME, FOUR_NAMES)
+    return names;
+}
 
 // The lap clock, as TORCS's race engine runs it, and the sums over a control step.
 struct Clock {
@@ -107,7 +133,7 @@ void physics() {
     situation.deltaTime = DT;
     SimUpdate(&situation, DT, -1);
     clock.time = situation.currentTime;
-    const bool off = wheels_out(*stage) >= 3, wall = stage->blocked;  // set by contact with the scenery alone
+    const bool off = wheels_out(*stage) >= OFF_COURSE, wall = stage->blocked;  // set by contact with the scenery alone
     clock.off += off ? DT : 0.0;
     clock.lap_off += off ? DT : 0.0;
     clock.wall += wall ? DT : 0.0;

@@ -1,0 +1,69 @@
+"""Evaluations during training: the same settings and starts every time, in environments that are made once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sparc.acting.evaluate import Evaluation, StepCall, evaluate
+from sparc.acting.policy import Policy
+from sparc.envs.contextual import ContextualVectorEnv
+from sparc.envs.registry import get_env, make_vector_env
+
+EVALUATION_SEED = 1_000_000  # of the first setting
+VARIANT_SETTINGS = 25  # at most, that variants of the policy are evaluated in: long episodes take their time
+
+
+class Evaluator:
+    """Evaluates the policies of one run.
+
+    Its environments stay open from the first evaluation on. Every evaluation resets them with the same seeds, so
+    nothing is carried over, and a resumed run continues bit for bit.
+    """
+
+    def __init__(self, env: str, env_options: Mapping[str, Any]) -> None:
+        """Prepare what evaluations need, so that what is missing shows before the first update."""
+        self.env, entry = env, get_env(env)
+        self.criteria = entry.criteria
+        self.space, self.options = entry.context_space, entry.options_of_test(env_options)
+        self.venvs: dict[int, ContextualVectorEnv] = {}  # by their number of rows
+        entry.ready(self.space.evaluated, self.options)
+
+    def run(self, policy: Policy, rows: np.ndarray, on_step: StepCall | None = None) -> Evaluation:
+        """Evaluate a policy in some of the settings; each has the same start, whichever others there are."""
+        if len(rows) not in self.venvs:
+            self.venvs[len(rows)] = make_vector_env(self.env, len(rows), threads=1, **self.options)
+        venv, seeds = self.venvs[len(rows)], (EVALUATION_SEED + rows).tolist()
+        evaluation = evaluate(policy, venv, self.space.evaluated[rows], seed=seeds, on_step=on_step)
+        self.criteria.check_values(self.env, evaluation.measures)
+        return evaluation
+
+    def run_all(self, policy: Policy, on_step: StepCall | None = None) -> Evaluation:
+        """Evaluate a policy in the predetermined and the choice settings, side by side."""
+        return self.run(policy, np.arange(len(self.space.evaluated)), on_step)
+
+    def compare(self, shipped: Evaluation, variants: Mapping[str, Policy]) -> dict[str, float]:
+        """Evaluate variants of the policy in the choice settings: their return and their measures.
+
+        Where there are many settings, in some of them: then it is the policy's mean over all plus the mean difference
+        in those.
+        """
+        chosen = self.space.choice_rows
+        some = chosen[:: -(-len(chosen) // VARIANT_SETTINGS)]
+        found = {}
+        for name, policy in variants.items():
+            own = self.run(policy, some)
+            pairs = {"return": (own.returns, shipped.returns)}
+            pairs |= {measure: (own.measures[measure], values) for measure, values in shipped.measures.items()}
+            for what, (ours, values) in pairs.items():
+                value = float(ours.mean() + (values[chosen].mean() - values[some].mean()))
+                if np.isfinite(value):  # some measures are not of every episode
+                    found[f"{name}_{what}"] = value
+        return found
+
+    def close(self) -> None:
+        """Close the environments."""
+        while self.venvs:
+            self.venvs.popitem()[1].close()
