@@ -275,6 +275,7 @@ def test_a_run_of_format_1_loads_and_acts_as_it_did() -> None:
     assert load.load_with_psi(Run.open(STORED), 40)[1] is not None
 
 
+@pytest.mark.slow
 def test_a_run_of_format_1_is_resumed_and_saved_in_the_newer_one(tmp_path: Path) -> None:
     run = Path(shutil.copytree(STORED, tmp_path / "run"))
     before = actions(sparc.load(run))

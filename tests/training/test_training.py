@@ -138,6 +138,7 @@ def tiny_wrapping(tiny_fields: dict[str, Any]) -> dict[str, Any]:
 # The same again
 
 
+@pytest.mark.slow
 def test_the_seed_decides_every_bit(
     straight: Callable[[str], Path], tmp_path: Path, tiny_wrapping: dict[str, Any], assert_same_run: Compare
 ) -> None:
