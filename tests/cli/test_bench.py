@@ -120,7 +120,7 @@ def test_products_are_those_of_an_update() -> None:
                               "batch_size": batch, "chunk": 10, **values})  # fmt: skip
         method = get_method("only-obs")(config, Spec(obs, action, (0.0,), (1.0,)))
         drawn = [np.zeros((10, batch, *shape), np.float32) for shape in ((obs,), (action,), (), (), (obs,), (1,), (1,))]
-        return bench.flops(bench.products(method, Batch(*drawn, None, None)))
+        return benches.flops(benches.products(method, Batch(*drawn, None, None)))
 
     def forward(size_in: int, size_out: int) -> int:
         return 2 * batch * (size_in * width + 3 * width * width + width * size_out)
@@ -152,9 +152,9 @@ def test_a_cold_product_has_new_weights_at_each_call(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(np, "matmul", matmul)
     monkeypatch.setattr(benches, "rate", five)
-    shape = bench.Counter({(4, 512, 512): 2})
-    assert bench.sgemm_gflops(shape) == bench.sgemm_gflops(shape, cold=True) == 2 * 4 * 512 * 512 * 100 / 1e9
+    shape = benches.Counter({(4, 512, 512): 2})
+    assert benches.sgemm_gflops(shape) == benches.sgemm_gflops(shape, cold=True) == 2 * 4 * 512 * 512 * 100 / 1e9
     warm, cold = used[:5], used[5:]
     assert len(set(warm)) == 1
     assert [len({call[i] for call in cold}) for i in range(3)] == [1, 5, 1]
-    assert bench.COLD_BYTES // (4 * 512 * 512) == 8
+    assert benches.COLD_BYTES // (4 * 512 * 512) == 8
