@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,7 @@ Score = Callable[[Mapping[str, Array]], list[float]]
 ChooseBy = Callable[[Mapping[str, Array]], float]
 Prepare = Callable[[Array, Mapping[str, Any], ProgressCall | None], None]
 Remarks = Callable[[Array, Mapping[str, Any]], list[str]]
+Signals = tuple[tuple[str, str], ...]  # a name and a unit for each element of a vector
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,9 @@ class EnvEntry:
     preset: str = "mujoco"
     choose_by: ChooseBy | None = None
     revision: int = 1
+    observation: Signals | None = None  # None: nobody has said
+    action: Signals | None = None
+    period: float | None = None  # s per control step
 
     @cached_property
     def context_space(self) -> ContextSpace:
@@ -95,6 +100,9 @@ def register_env(
     preset: str = "mujoco",
     choose_by: ChooseBy | None = None,
     revision: int = 1,
+    observation: Sequence[tuple[str, str]] | None = None,
+    action: Sequence[tuple[str, str]] | None = None,
+    period: float | None = None,
 ) -> None:
     """Register an environment with a context, with Gymnasium as well.
 
@@ -111,7 +119,14 @@ def register_env(
 
     Raise revision when actions, observations or rewards change under the same id: runs of an earlier revision are then
     refused instead of acting in a world that they were not trained for.
+
+    observation and action name the elements of both vectors in order, each as (name, unit), and period is the time of a
+    control step in seconds: what `sparc export` tells whoever puts the policy on a robot. The unit is what a value of 1
+    means: "m/s", "rad", or "120 N·m" where the environment scales.
     """
+    signals = _signals(id, "observation", observation), _signals(id, "action", action)
+    if period is not None and not 0.0 < period < math.inf:
+        raise UserError(f"{id}: period= must be the seconds of a control step, got {period!r}")
     if apply is not None:
         if not isinstance(make, str):
             raise UserError(f"{id}: apply= goes with the id of a Gymnasium environment as make=, got {make!r}")
@@ -135,8 +150,9 @@ def register_env(
     )
     own = dict(test_options or {})
     _entries[id] = EnvEntry(
-        id, context_space, summary, max_episode_steps, own, score, prepare, remarks, preset, choose_by, revision
-    )
+        id, context_space, summary, max_episode_steps, own, score, prepare, remarks, preset, choose_by, revision,
+        *signals, period,
+    )  # fmt: skip
 
 
 def make_env(id: str, **options: Any) -> gym.Env[Any, Any]:
@@ -176,6 +192,19 @@ def all_envs() -> dict[str, EnvEntry]:
         _plugins_loaded = True
         load_plugins(ENTRY_POINT_GROUP)
     return dict(_entries)
+
+
+def _signals(id: str, what: str, given: Sequence[tuple[str, str]] | None) -> Signals | None:
+    """Return names and units as tuples; refuse what is none, or a name that occurs twice."""
+    if given is None:
+        return None
+    for pair in given:
+        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(part, str) for part in pair) or not pair[0]:
+            raise UserError(f"{id}: {what}= needs a (name, unit) for each element, got {pair!r}")
+    names = [name for name, _ in given]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"{id}: {what}= has the name '{twice}' more than once")
+    return tuple((name, unit) for name, unit in given)
 
 
 def _adapter(base: str, context_space: ContextSpace, apply: Apply) -> Creator:
