@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparc.suites.tables import Array
+from sparc.contexts import Array
 
 SETTLED = 0.1  # of the jump
 CLEAR, CLOSE = 4.0, 1.5  # times the noise: what counts as a jump, and what as being at the level
