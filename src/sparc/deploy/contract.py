@@ -45,6 +45,7 @@ def describe_policy(spec: Spec) -> Contract:
             "min_std": MIN_STD,
             "clip": spec.observation_clip,
         }
+    convolutions = [{"kernel": kernel, "stride": stride, "filters": FILTERS} for kernel, stride in CONVOLUTIONS]
     history = {
         "length": spec.history_length,
         "width": spec.obs_size + spec.action_size,
@@ -75,8 +76,7 @@ def describe_policy(spec: Spec) -> Contract:
         },
         "network": {
             "encoder": spec.encoder, "width": spec.width, "latent": spec.latent,
-            "convolutions": [{"kernel": kernel, "stride": stride, "filters": FILTERS} for kernel, stride in CONVOLUTIONS]
-            if reads_history else [],
+            "convolutions": convolutions if reads_history else [],
             "log_std_range": list(LOG_STD_RANGE), "psi": spec.psi,
         },
     }  # fmt: skip

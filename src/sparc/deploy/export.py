@@ -1,4 +1,4 @@
-"""`sparc export`: a run's checkpoint as a folder that acts without JAX, without the environment and without this package.
+"""`sparc export`: a run's checkpoint as a folder that acts without JAX, its environment or this package.
 
 policy.safetensors  contract.json  check.safetensors  sparc_policy.py  policy.onnx  README.md
 policy.c  policy.h  policy_weights.h      with --c

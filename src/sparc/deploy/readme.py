@@ -14,7 +14,7 @@ def readme(contract: Contract, files: set[str]) -> str:
     lines = [
         f"# {contract['method']} on {contract['env']}, checkpoint {contract['checkpoint']:,}",
         "",
-        f"A trained policy, to be called {pace}. `contract.json` has names, units, bounds, history and measured results;",
+        f"A trained policy, to be called {pace}. `contract.json` has names, units, bounds, history and results;",
         f"{contract['warning']}. Nothing here is executed by loading it.",
         "",
         "```python",
@@ -29,7 +29,7 @@ def readme(contract: Contract, files: set[str]) -> str:
     ]
     if history:
         lines.append(
-            f"It keeps the last {history['length']} observations and unit actions itself; call it with a constant period."
+            f"It keeps the last {history['length']} observations and actions itself; call it with a constant period."
         )
     if "policy.onnx" in files:
         names = "obs, history → action, next_history" if history else "obs → action"

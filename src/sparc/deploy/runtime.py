@@ -44,7 +44,7 @@ def read_contract(folder: str | Path) -> dict[str, Any]:
         raise PolicyError(f"{folder} is no exported policy: {CONTRACT}: {error.strerror}") from None
     except ValueError:
         raise PolicyError(f"{path} is no JSON: export the policy again") from None
-    if not isinstance(contract, dict) or contract.get("kind") != KIND or not isinstance(contract.get("format"), int):
+    if not isinstance(contract, dict) or contract.get("kind") != KIND or type(contract.get("format")) is not int:
         raise PolicyError(f"{path} is not the contract of an exported policy")
     if contract["format"] > FORMAT:
         raise PolicyError(
@@ -77,9 +77,8 @@ def parse_safetensors(data: bytes) -> dict[str, np.ndarray]:
     header = json.loads(data[8 : 8 + length])
     body = memoryview(data)[8 + length :]
     arrays = {}
+    header.pop("__metadata__", None)
     for name, entry in header.items():
-        if name == "__metadata__":
-            continue
         begin, end = entry["data_offsets"]
         dtype, shape = np.dtype(DTYPES[entry["dtype"]]), tuple(entry["shape"])
         if not 0 <= begin <= end <= len(body) or any(size < 0 for size in shape):
@@ -93,7 +92,11 @@ def parse_safetensors(data: bytes) -> dict[str, np.ndarray]:
 def load(folder: str | Path) -> Policy:
     """Return the policy of an export."""
     contract = read_contract(folder)
-    return Policy(contract, read_tensors(folder, WEIGHTS, contract))
+    weights = read_tensors(folder, WEIGHTS, contract)
+    try:
+        return Policy(contract, weights)
+    except (KeyError, TypeError) as error:
+        raise PolicyError(f"{CONTRACT} in {folder} is not whole: {error}") from None
 
 
 # The policy
@@ -119,15 +122,14 @@ def layer_shapes(contract: dict[str, Any]) -> dict[str, tuple[int, int]]:
     joined = {"none": 0, "raw-context": contexts}.get(encoder, latent)
     shapes |= {"trunk.observe.layers[0]": (obs, width), "trunk.observe.layers[1]": (width, width)}
     shapes |= {"trunk.decide.layers[0]": (width + joined, width), "trunk.decide.layers[1]": (width, width)}
-    return shapes | {"trunk.head": (width, 2 * actions)}
+    return shapes | {"trunk.head": (width, 2 * actions)}  # means, then log standard deviations
 
 
 def window_index(steps: int, kernel: int, stride: int) -> np.ndarray:
     """Return which steps each window of a convolution with edge padding covers, (windows · kernel,)."""
     windows = -(-steps // stride)
     left = ((windows - 1) * stride + kernel - steps) // 2
-    index = np.arange(windows)[:, None] * stride + np.arange(kernel) - left
-    return np.clip(index, 0, steps - 1).reshape(-1)
+    return np.clip(np.arange(windows)[:, None] * stride + np.arange(kernel) - left, 0, steps - 1).reshape(-1)
 
 
 class Policy:
@@ -140,20 +142,18 @@ class Policy:
     def __init__(self, contract: dict[str, Any], weights: dict[str, np.ndarray]):
         self.contract = contract
         obs, action, history = contract["inputs"]["obs"], contract["outputs"]["action"], contract["inputs"]["history"]
-        self.obs_size, self.action_size = int(obs["size"]), int(action["size"])
-        self.obs_names = obs["names"]
+        self.obs_size, self.action_size, self.obs_names = int(obs["size"]), int(action["size"]), obs["names"]
         self.history_length = int(history["length"]) if history else 0
         self.context_size = len(contract["context"]["names"]) if contract["context"]["read"] else 0
         self.low, self.high = (np.array(action[bound], action["dtype"]) for bound in ("low", "high"))
         self.middle, self.half = (self.high + self.low) / 2, (self.high - self.low) / 2
-        self._centre, self._half_range = (
-            np.array(contract["context"][name], np.float32) for name in ("centre", "half_range")
-        )
+        scale = contract["context"]
+        self._centre, self._half_range = np.float32(scale["centre"]), np.float32(scale["half_range"])
         self._log_std_range = contract["network"]["log_std_range"]
         self._clip = obs["normalisation"]["clip"] if obs["normalisation"] else None
         self._shapes = layer_shapes(contract)
         self._windows, steps = [], self.history_length
-        for layer in contract["network"]["convolutions"] if self.history_length else ():
+        for layer in contract["network"]["convolutions"]:
             self._windows.append(window_index(steps, layer["kernel"], layer["stride"]))
             steps = -(-steps // layer["stride"])
         self._rows = 0  # 0: as many as the next call brings
@@ -167,8 +167,9 @@ class Policy:
         }
         if self._clip is not None:
             least = np.float32(self.contract["inputs"]["obs"]["normalisation"]["min_std"])
+            variance = _array(weights, "policy.norm.variance", (self.obs_size,))
             self._mean = _array(weights, "policy.norm.mean", (self.obs_size,))
-            self._std = np.maximum(np.sqrt(_array(weights, "policy.norm.variance", (self.obs_size,))), least)
+            self._std = np.maximum(np.sqrt(variance), least)
         self._observe, self._decide_layers, self._context_layers, self._convolutions = (
             [layer for name, layer in layers.items() if name.startswith(prefix)]
             for prefix in ("trunk.observe", "trunk.decide", "encoder.mlp", "encoder.convolutions")
@@ -206,9 +207,7 @@ class Policy:
         action = self.scale(self.choose(obs, executed, context, rng))
         return action[0] if np.ndim(obs) == 1 else action
 
-    def choose(
-        self, obs: Any, executed: Any = None, context: Any = None, rng: np.random.Generator | None = None
-    ) -> np.ndarray:
+    def choose(self, obs: Any, executed: Any = None, context: Any = None, rng: Any = None) -> np.ndarray:
         """Return unit actions (N, A) in [-1, 1], drawn if there is an rng, and remember them."""
         rows = _vectors(obs, self.obs_size, "observation", names=self.obs_names)
         if self._rows and self._rows != len(rows):
@@ -229,7 +228,7 @@ class Policy:
         return unit
 
     def predict(
-        self, obs: Any, state: np.ndarray | None = None, episode_start: Any = None, context: Any = None
+        self, obs: Any, state: Any = None, episode_start: Any = None, context: Any = None
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return actions and the next state, in the convention of other libraries; the policy itself remembers nothing.
 
@@ -304,7 +303,7 @@ class Policy:
             self._end = self.history_length
         row = self._history[:, self._end]
         row[:, : self.obs_size], row[:, self.obs_size :] = obs, unit
-        self._embedded[:, self._end] = self._embed_step(seen, row)
+        self._embedded[:, self._end] = self._embed_rows(row, seen)
         self._known[:] = True
         self._end += 1
 
@@ -315,18 +314,12 @@ class Policy:
         row[self._known, self.obs_size :] = unit[self._known]
         self._embedded[:, self._end - 1] = self._embed_rows(row)
 
-    def _embed_step(self, seen: np.ndarray, row: np.ndarray) -> np.ndarray:
-        if self._clip is None:
-            return _relu(row, self._embed)
-        if not row.any(axis=1).all():
-            return self._embed_rows(row)
-        return _relu(np.concatenate([seen, row[:, self.obs_size :]], axis=1), self._embed)
-
-    def _embed_rows(self, rows: np.ndarray) -> np.ndarray:
+    def _embed_rows(self, rows: np.ndarray, seen: np.ndarray | None = None) -> np.ndarray:
         """Embed rows (…, O+A) of a history; those of zeros are before the episode and stay zeros."""
         if self._clip is not None:
-            there = rows.any(axis=-1, keepdims=True)
-            seen = np.where(there, self._seen(rows[..., : self.obs_size]), np.float32(0.0))
+            seen = self._seen(rows[..., : self.obs_size]) if seen is None else seen
+            if not (there := rows.any(axis=-1, keepdims=True)).all():
+                seen = np.where(there, seen, np.float32(0.0))
             rows = np.concatenate([seen, rows[..., self.obs_size :]], axis=-1)
         return _relu(rows, self._embed)
 
@@ -349,7 +342,7 @@ class Policy:
             return np.tanh(x @ weight + bias)
         weight, bias = self._head
         mean, log_std = np.split(x @ weight + bias, 2, axis=1)
-        low, high = self._log_std_range
+        low, high = self._log_std_range  # a tanh is stretched to it
         std = np.exp(low + 0.5 * (high - low) * (np.tanh(log_std) + 1.0))
         return np.tanh(mean + std * rng.standard_normal(mean.shape, np.float32))
 
@@ -372,17 +365,16 @@ def _vectors(values: Any, size: int, what: str, rows: int | None = None, names: 
     if not math.isfinite(found.sum()) and not (finite := np.isfinite(found)).all():
         row, column = np.argwhere(~finite)[0]
         name, where = f" ({names[column]})" if names else "", f" of row {row}" if len(found) > 1 else ""
-        raise PolicyError(
-            f"element {column}{name} of the {what}{where} is {found[row, column]}: the history is unchanged"
-        )
+        value = found[row, column]
+        raise PolicyError(f"element {column}{name} of the {what}{where} is {value}: the history is unchanged")
     return found
 
 
 def _array(weights: dict[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
-    if name not in weights or weights[name].shape != shape:
-        found = f"the shape {weights[name].shape}" if name in weights else "nothing"
+    found = weights[name].shape if name in weights else "nothing"
+    if found != shape:
         raise PolicyError(f"the weights do not fit the contract: {name} should have the shape {shape}, found {found}")
-    return np.ascontiguousarray(weights[name], np.float32)
+    return np.array(weights[name], np.float32, order="C")  # a copy: the caller may overwrite its own
 
 
 # The check

@@ -1,4 +1,4 @@
-"""The recorded check of an export: what the trained policy saw and did in real episodes, for every runtime to repeat."""
+"""The recorded check of an export: what the trained policy saw and did in real episodes, to be repeated."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ def record(policy: Policy, entry: EnvEntry, options: dict[str, Any]) -> Recorded
     `options` are those of training: what the policy was trained for is what it must repeat.
     """
     space = entry.context_space
-    contexts = space.settings[: len(space.settings)] if len(space.settings) > 1 else space.settings.repeat(2, axis=0)
+    contexts = space.settings if len(space.settings) > 1 else space.settings.repeat(2, axis=0)
     venv = make_vector_env(entry.id, len(contexts), **options)
-    seen, units, alive_at = [], [], []
+    seen: list[np.ndarray] = []
+    units: list[np.ndarray] = []
+    alive_at: list[np.ndarray] = []
     try:
         obs, _ = venv.reset(seed=SEED, options={"context": contexts})
         policy.reset()
