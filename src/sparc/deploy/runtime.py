@@ -1,4 +1,4 @@
-"""Acts with an exported SPARC policy. Needs NumPy and nothing else; reads files, never executes them.
+"""Acts with an exported SPARC policy. Needs Python 3.9 and NumPy, nothing else; reads files, never executes them.
 
     import sparc_policy
     policy = sparc_policy.load("path/of/the/export")
@@ -97,9 +97,6 @@ def load(folder: str | Path) -> Policy:
         return Policy(contract, weights)
     except (KeyError, TypeError) as error:
         raise PolicyError(f"{CONTRACT} in {folder} is not whole: {error}") from None
-
-
-# The policy
 
 
 def layer_shapes(contract: dict[str, Any]) -> dict[str, tuple[int, int]]:
@@ -326,7 +323,7 @@ class Policy:
     def _latent(self, x: np.ndarray) -> np.ndarray:
         """Return φ(h) of an embedded history (N, H, Z)."""
         rows = len(x)
-        for index, layer in zip(self._windows, self._convolutions):  # noqa: B905 (also runs on older Pythons)
+        for index, layer in zip(self._windows, self._convolutions):  # noqa: B905 (strict= needs Python 3.10)
             x = _relu(x.take(index, axis=1).reshape(rows, -1, len(layer[0])), layer)
         return _relu(x.reshape(rows, -1), self._out)
 
@@ -384,14 +381,14 @@ def check(folder: str | Path) -> tuple[float, float]:
     """Repeat the recorded trace of an export; return the largest difference of unit actions, and seconds per step."""
     policy = load(folder)
     trace = read_tensors(folder, CHECK, policy.contract)
-    context = trace.get("context")
-    largest, began = 0.0, time.process_time()
-    for step, obs in enumerate(trace["obs"]):
-        if trace["start"][step]:
+    contexts = trace.get("context", [None] * len(trace["obs"]))
+    units, began = [], time.process_time()
+    for obs, start, context in zip(trace["obs"], trace["start"], contexts):  # noqa: B905
+        if start:
             policy.reset()
-        unit = policy.choose(obs, context=None if context is None else context[step])
-        largest = max(largest, float(np.abs(unit[0] - trace["unit"][step]).max()))
-    return largest, (time.process_time() - began) / len(trace["obs"])
+        units.append(policy.choose(obs, context=context)[0])
+    seconds = (time.process_time() - began) / len(units)
+    return float(np.abs(np.stack(units) - trace["unit"]).max()), seconds
 
 
 if __name__ == "__main__":
