@@ -359,7 +359,7 @@ def _vectors(values: Any, size: int, what: str, rows: int | None = None, names: 
     if found.ndim != 2 or found.shape[1] != size or not len(found) or len(found) != (rows or len(found)):
         many = f"{rows} times " if rows and rows > 1 else ""
         raise PolicyError(f"the {what} must be {many}{size} numbers, got the shape {np.shape(values)}")
-    if not math.isfinite(found.sum()) and not (finite := np.isfinite(found)).all():
+    if not (finite := np.isfinite(found)).all():
         row, column = np.argwhere(~finite)[0]
         name, where = f" ({names[column]})" if names else "", f" of row {row}" if len(found) > 1 else ""
         value = found[row, column]
