@@ -20,8 +20,8 @@ from sparc.runs.run import Run
 
 # Enough to choose actions that are not zero, on networks that compile fast.
 LIGHT: dict[str, Any] = {
-    "width": 32, "latent": 16, "history_length": 12, "updates": 400, "random_steps": 500, "num_envs": 10,
-    "replay_capacity": 20_000, "evaluate_every": 400, "log_every": 200, "chunk": 50,
+    "width": 32, "latent": 16, "history_length": 12, "updates": 1_500, "random_steps": 500, "num_envs": 10,
+    "replay_capacity": 20_000, "evaluate_every": 1_500, "log_every": 500, "chunk": 50, "learning_rate": 3e-3,
 }  # fmt: skip
 SPEC = Spec(
     obs_size=5,
@@ -69,5 +69,5 @@ class Pair:
 
 def train_on_boat(method: str, folder: Path) -> Run:
     """Train a method for some seconds."""
-    options = LIGHT | ({"updates": 800, "expert_updates": 400} if method == "rma" else {})
+    options = LIGHT | ({"updates": 2_500, "expert_updates": 1_500} if method == "rma" else {})
     return Run.open(sparc.train(method, "DriftingBoat-v0", preset="light", run_dir=folder, **options))
