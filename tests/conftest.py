@@ -32,6 +32,7 @@ MARKERS = {
     "opengl": "video",
     "_no_screen": "video",
     "sparc_start": "process",
+    "finished": "slow",  # trains a run
     "runs": "slow",  # trains a run of several methods
     "measured": "slow",  # trains on an environment of its own
     "trained": "slow",  # trains methods to be exported
@@ -92,6 +93,19 @@ def tiny_yaml(tmp_path: Path, tiny: dict[str, Any]) -> Path:
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(tiny))
     return path
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, tiny_fields: dict[str, Any]) -> Path:
+    """A run of 20 updates with the checkpoints 10 and 20; copy it before changing it."""
+    fields = {**tiny_fields, "evaluate_every": 10, "updates": 20}
+    return sparc.train("only-obs", "DriftingBoat-v0", run_dir=tmp_path_factory.mktemp("finished") / "run", **fields)
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    """The same, to break: `run` in the directory where commands run."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from sparc.methods import register_method
 
 if TYPE_CHECKING:
     from sparc.acting.evaluate import evaluate
-    from sparc.runs.load import load
+    from sparc.deploy.load import load
     from sparc.training.loop import resume, train
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 
 _LAZY = {  # these bring JAX
     "evaluate": "acting.evaluate",
-    "load": "runs.load",
+    "load": "deploy.load",
     "resume": "training.loop",
     "train": "training.loop",
 }

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sparc.errors import UserError, nearest
+from sparc.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from yaml import Mark
@@ -190,10 +190,7 @@ def split_options(values: Mapping[str, Any]) -> dict[str, Any]:
             if checked(field, value) != field.default:
                 raise UserError(f"{name} is an option of {' and '.join(others)}, not of {method}: leave it out.")
         else:
-            known = [*FIELDS, *declared(method).fields]
-            raise UserError(
-                f"There is no config field '{name}'.{nearest(str(name), known)} `sparc train --help` lists all."
-            )
+            raise unknown("config field", name, [*FIELDS, *declared(method).fields], "`sparc train --help`")
     return {**shared, "options": own}
 
 
@@ -284,7 +281,7 @@ def field_value(name: str, values: Mapping[str, Any], preset: str) -> Any:
 def make_config(values: Mapping[str, Any], preset: str = "mujoco") -> Config:
     """Put values over a preset; an unknown name is a UserError that names the nearest field."""
     if preset not in PRESETS:
-        raise UserError(f"There is no preset '{preset}': choose one of {', '.join(PRESETS)}.{nearest(preset, PRESETS)}")
+        raise unknown("preset", preset, PRESETS)
     arguments = split_options(values)
     for name in ("method", "env"):
         if name not in values:
@@ -368,7 +365,7 @@ def checked(field: dataclasses.Field[Any], value: Any) -> Any:
         raise UserError(f"{name} must be {expected}, not {value!r}.") from None
     low, high, above, below, choices = (limits.get(key) for key in ("low", "high", "above", "below", "choices"))
     if choices and value not in choices:
-        raise UserError(f"{name} must be one of {', '.join(choices)}, not {value!r}.{nearest(str(value), choices)}")
+        raise unknown(name, value, choices)
     limit = {
         f"at least {low}": low is None or value >= low,
         f"above {above}": above is None or value > above,

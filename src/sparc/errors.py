@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
+LISTED = 16  # options that an error lists at most
+
 
 class SparcError(Exception):
     """Any failure that sparc explains in one line instead of a traceback."""
@@ -11,7 +13,7 @@ class SparcError(Exception):
 
 
 class UserError(SparcError):
-    """The user asked for something that cannot be: a wrong name, a value out of range."""
+    """Invalid user input: an unknown name or a value out of range."""
 
     exit_code = 2
 
@@ -22,8 +24,19 @@ class RunFailure(SparcError):
     exit_code = 1
 
 
-def nearest(name: str, options: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the option closest to name, or an empty string."""
-    lowered = {option.lower(): option for option in options}
-    close = difflib.get_close_matches(name.lower(), list(lowered), n=1)
-    return f" Did you mean '{lowered[close[0]]}'?" if close else ""
+def unknown(
+    kind: str, name: object, options: Iterable[str], see: str = "", of: str = "", complete: bool = True
+) -> UserError:
+    """Return the error for a name that is none of the options.
+
+    It suggests the nearest option, or else lists them where they are few and complete.
+    """
+    text, known = str(name), list(options)
+    lowered = {option.lower(): option for option in known}
+    if close := difflib.get_close_matches(text.lower(), list(lowered), n=1):
+        hint = f": did you mean '{lowered[close[0]]}'?"
+    elif complete and 0 < len(known) <= LISTED:
+        hint = f": choose one of {', '.join(known)}."
+    else:
+        hint = "."
+    return UserError(f"unknown {kind} '{text}'{f' of {of}' if of else ''}{hint}{f' See {see}.' if see else ''}")

@@ -132,19 +132,38 @@ def processor() -> str:
         return platform.processor()
 
 
+INTERRUPTED = 128 + signal.SIGINT  # exit code after Ctrl-C, as a shell has it
 PARENT = "SPARC_PARENT"  # environment variable: the process that this one must not outlive
 
 
 class Stop:
-    """Turns Ctrl-C and SIGTERM into a polite request; a second one interrupts at once."""
+    """Turns Ctrl-C and SIGTERM into a request to save and end; a second signal interrupts at once.
+
+    `with Stop() as stop:` work until `stop.asked`; behind the block, `stop.raise_signal()` ends the program as the
+    signal would have.
+    """
 
     def __init__(self) -> None:
-        self._signalled = False
+        self._signal: int | None = None
 
     @property
     def asked(self) -> bool:
         """Whether it is time to save and end."""
-        return self._signalled or orphaned()
+        if self._signal is None and orphaned():
+            self._signal = signal.SIGTERM
+        return self._signal is not None
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of a process that ended because of the signal; None without one."""
+        return None if self._signal is None else 128 + self._signal
+
+    def raise_signal(self) -> None:
+        """Raise KeyboardInterrupt after SIGINT and SystemExit(143) after SIGTERM, so that the caller stops too."""
+        if self._signal == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self._signal is not None:
+            raise SystemExit(self.exit_code)
 
     def __enter__(self) -> Stop:
         self.before = {}
@@ -155,9 +174,9 @@ class Stop:
 
     def ask(self, number: int, frame: FrameType | None) -> None:
         """Note the request."""
-        if self._signalled:
+        if self._signal is not None:
             raise KeyboardInterrupt
-        self._signalled = True
+        self._signal = number
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self.before.items():

@@ -11,7 +11,7 @@ import pytest
 
 import sparc
 from sparc import cli
-from sparc.cli import bench
+from sparc.cli import bench, benches
 from sparc.config import PRESETS
 
 BOAT, CARS = "DriftingBoat-v0", "RaceCars-g-track-1-v0"
@@ -30,7 +30,7 @@ def measure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         found: dict[str, Any] = json.loads(capsys.readouterr().out)
         return found
 
-    monkeypatch.setattr(bench, "rate", once)
+    monkeypatch.setattr(benches, "rate", once)
     monkeypatch.setenv(bench.ALONE, "1")
     return run
 
@@ -48,11 +48,11 @@ def test_a_race_tells_the_simulators_memory_over_steps_and_cars(measure: Callabl
 
 
 def test_memory_is_that_of_the_processes_started() -> None:
-    here = bench.simulator_memory() or 0.0
+    here = benches.simulator_memory() or 0.0
     held = [sys.executable, "-c", "x = b'x' * 50_000_000; print(flush=True); input()"]
     with subprocess.Popen(held, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout and process.stdout.readline()
-        assert 50.0 <= (bench.simulator_memory() or 0.0) - here < 100.0
+        assert 50.0 <= (benches.simulator_memory() or 0.0) - here < 100.0
         process.kill()
 
 
@@ -151,7 +151,7 @@ def test_a_cold_product_has_new_weights_at_each_call(monkeypatch: pytest.MonkeyP
         return 100.0
 
     monkeypatch.setattr(np, "matmul", matmul)
-    monkeypatch.setattr(bench, "rate", five)
+    monkeypatch.setattr(benches, "rate", five)
     shape = bench.Counter({(4, 512, 512): 2})
     assert bench.sgemm_gflops(shape) == bench.sgemm_gflops(shape, cold=True) == 2 * 4 * 512 * 512 * 100 / 1e9
     warm, cold = used[:5], used[5:]

@@ -53,7 +53,9 @@ def test_random_return_equals_a_loop_over_single_environments() -> None:
 
 
 class Ran:
-    """A runner whose members are done, or not."""
+    """A runner whose members are done, or not, because of Ctrl-C."""
+
+    exit_code = 130
 
     def __init__(self, suite: Suite, folder: Path, states: dict[str, Standing] | None = None):
         assert planned("smoke", folder) == suite  # so that `sparc suite run` can go on with it
@@ -71,9 +73,9 @@ def test_the_demo_compares_and_pictures(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     means = {"sparc": 60.0, "rma": 40.0, "only-obs": 20.0, "history-input": 50.0, "oracle": 70.0}
-    monkeypatch.setattr(demo, "Runner", Ran)
+    monkeypatch.setattr("sparc.suites.runner.Runner", Ran)
     monkeypatch.setattr(
-        demo, "finished", lambda suite, run: SimpleNamespace(evaluation=results(means[run.config.method]))
+        "sparc.suites.status.finished", lambda suite, run: SimpleNamespace(evaluation=results(means[run.config.method]))
     )
     monkeypatch.setattr(demo, "random_return", lambda grid, seed: 10.0)
     assert demo.run_demo(7, tmp_path / "demo") == 0
@@ -93,14 +95,14 @@ def test_a_demo_that_did_not_end_says_why_and_can_be_gone_on_with(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     states = {"rma": Standing("failed", note="No space left on device.")}
-    monkeypatch.setattr(demo, "Runner", lambda suite, folder: Ran(suite, folder, states))
+    monkeypatch.setattr("sparc.suites.runner.Runner", lambda suite, folder: Ran(suite, folder, states))
     again = f"sparc demo --seed 3 --run-dir {tmp_path / 'demo'}"
     with pytest.raises(sparc.RunFailure, match="rma: No space left on device") as caught:
         demo.run_demo(3, tmp_path / "demo")
     assert again in str(caught.value)
-    states["rma"] = Standing("waiting", 500)  # Ctrl-C
-    assert demo.run_demo(3, tmp_path / "demo") == 0
-    assert f"stopped; go on with: {again}" in capsys.readouterr().out
+    states["rma"] = Standing("stopped", 500)  # Ctrl-C
+    assert demo.run_demo(3, tmp_path / "demo") == 130
+    assert f"stopped; continue with: {again}" in capsys.readouterr().out
     with pytest.raises(sparc.UserError, match="choose another --run-dir"):
         demo.run_demo(4, tmp_path / "demo")  # another seed is another demo
 

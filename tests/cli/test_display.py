@@ -70,15 +70,34 @@ def test_before_the_first_update_it_says_what_takes_so_long(screen: io.StringIO)
         assert "compiling" in "\n".join(shown(bar))
 
 
-def test_elsewhere_there_is_one_line_per_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
-    with make_bar() as bar:
+def test_elsewhere_each_stage_and_evaluation_has_its_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(display, "monotonic", lambda: now[0])
+    first = {"updates": 0, "episode_return": None, "evaluation": None, "updates_per_s": 0.0}
+    losses = ("critic_loss", "actor_loss", "adapter_loss")
+    random = {key: value for key, value in {**RECORD, **first}.items() if key not in losses}
+    with make_bar(random_steps=5_000) as bar:
+        for steps in (500, 1_000, 5_000):
+            bar.report({**random, "env_steps": steps})
         for updates, evaluated in [(50, None), (100, 100), (150, 100), (200, 200), (250, 200), (300, None)]:
             evaluation = {"updates": evaluated, "mean_return": 2.0} if evaluated else None
             bar.report({**RECORD, "updates": updates, "evaluation": evaluation})
+        for updates in (350, 400, 450):
+            now[0] += display.SECONDS_BETWEEN_LINES * 0.6
+            bar.report({**RECORD, "updates": updates, "evaluation": None})
     out, err = capsys.readouterr()
-    assert not out  # the second one has its line too, though its number is the first one's
-    assert [line.split(",")[0] for line in err.splitlines()] == ["100/3000000 updates", "200/3000000 updates"]
-    assert "IND eval 2.0 · critic" in err
+    assert not out
+    lines = err.splitlines()
+    assert lines[:3] == [
+        "rma on WindHalfCheetah-v5: loading JAX, making environments",
+        "0/3000000 updates, 500 env steps · random actions",
+        "0/3000000 updates, 5,000 env steps · compiling",
+    ]
+    # the second evaluation has its line too, though its number is the first one's; then one after half a minute
+    assert [line.split("/")[0] for line in lines[3:]] == ["100", "200", "400"]
+    assert "IND eval 2.0 · critic" in lines[3]
 
 
 def test_races_are_told_by_their_laps(screen: io.StringIO) -> None:
@@ -96,7 +115,7 @@ def test_a_note_stays_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     note = "Checkpoint " + "some/long/folder/" * 8 + "[m/s] is damaged."
     with make_bar() as bar:
         bar.report({"note": note})
-    assert capsys.readouterr().err == note + "\n"
+    assert capsys.readouterr().err.splitlines()[1:] == [note]
 
 
 def test_progress_is_told_in_lines_where_there_is_no_terminal(

@@ -417,13 +417,13 @@ def test_environments_that_can_switch_see_no_reason_why_not(pendulum: str) -> No
 
 
 def test_unknown_names_are_named() -> None:
-    with pytest.raises(UserError, match=r"unknown environment 'WindHoper-v5'. Did you mean 'WindHopper-v5'\?"):
+    with pytest.raises(UserError, match=r"unknown environment 'WindHoper-v5': did you mean 'WindHopper-v5'\?"):
         sparc.make_env("WindHoper-v5")
     with pytest.raises(UserError, match="no_such_module"):
         sparc.make_env("no_such_module:Thing-v0")
-    with pytest.raises(UserError, match=r"no option 'change_probabilty'. Did you mean 'change_probability'\?"):
+    with pytest.raises(UserError, match=r"'change_probabilty' of .*: did you mean 'change_probability'\?"):
         sparc.make_vector_env("WindHopper-v5", 2, change_probabilty=0.1)
-    with pytest.raises(UserError, match=r"no option 'change_probabilty'. Did you mean 'change_probability'\?"):
+    with pytest.raises(UserError, match=r"'change_probabilty' of .*: did you mean 'change_probability'\?"):
         sparc.make_env("WindHopper-v5", change_probabilty=0.1)
     with pytest.raises(UserError, match="num_envs"):
         sparc.make_vector_env("DriftingBoat-v0", 0)
@@ -433,7 +433,7 @@ def test_unknown_names_are_named() -> None:
 
 def test_unknown_options_reach_the_user_from_an_adapted_environment(pendulum: str) -> None:
     for make in (sparc.make_env, lambda id, **options: sparc.make_vector_env(id, 2, **options)):
-        with pytest.raises(UserError, match="no option 'gravity'"):
+        with pytest.raises(UserError, match=r"unknown option 'gravity' of .*-v0\.$"):
             make(pendulum, gravity=1.0)
     assert sparc.make_env(pendulum, g=1.0).unwrapped.g == 1.0  # type: ignore[attr-defined]
 

@@ -118,11 +118,11 @@ def test_a_missing_catalogue_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch
 
 
 def test_names_that_do_not_exist() -> None:
-    with pytest.raises(UserError, match=r"unknown car 'kei-7'. Did you mean 'kei-07'\?"):
+    with pytest.raises(UserError, match=r"unknown car 'kei-7': did you mean 'kei-07'\?"):
         find_car("kei-7")
-    with pytest.raises(UserError, match=r"no tyre 'racing-sof'. Did you mean 'racing-soft'\?"):
+    with pytest.raises(UserError, match=r"unknown tyre 'racing-sof': did you mean 'racing-soft'\?"):
         describe(find_car("kei-07"), "racing-sof")
-    with pytest.raises(UserError, match=r"no physics 'update'. Did you mean 'updated'\?"):
+    with pytest.raises(UserError, match=r"unknown physics 'update': did you mean 'updated'\?"):
         describe(find_car("kei-07"), "racing-soft", "update")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sparc.cli import main
 from sparc.envs.racing.cars.car import find_car
 from sparc.envs.racing.cars.description import describe
 from sparc.envs.racing.torcs import install, installation, simulator
@@ -422,7 +423,7 @@ def anew() -> Iterator[None]:
 @pytest.mark.usefixtures("anew")
 def test_what_is_missing_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(installation, "package_version", lambda: None)
-    with pytest.raises(UserError, match="not installed: run `make torcs`"):
+    with pytest.raises(UserError, match="not installed: run `sparc racing install`"):
         installation.find_torcs()
     monkeypatch.setattr(installation, "package_version", lambda: "1.3.8-1")
     monkeypatch.setattr(installation, "DATA", tmp_path)
@@ -443,7 +444,7 @@ def test_a_worker_for_another_source_is_not_used(
         file.write("// another\n")
     assert installation.find_torcs() == torcs  # whoever has begun goes on
     installation.find_torcs.cache_clear()
-    with pytest.raises(SparcError, match="not built: run `make torcs`"):
+    with pytest.raises(SparcError, match="not built: run `sparc racing install`"):
         installation.find_torcs()
 
 
@@ -475,7 +476,7 @@ def test_two_builds_at_a_time_do_not_meet(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_headers_that_another_build_fetched_first_are_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fetch(version: str, folder: Path) -> None:
+    def fetch(version: str, folder: Path, bar: install.Bar) -> None:
         for headers in (folder / "headers", tmp_path / "headers-1.3.7"):
             (headers / "src").mkdir(parents=True)
 
@@ -484,6 +485,35 @@ def test_headers_that_another_build_fetched_first_are_taken(monkeypatch: pytest.
 
     monkeypatch.setattr(install, "fetch_headers", fetch)
     assert build_into(tmp_path, monkeypatch, compiler).is_file()
+
+
+def test_a_download_shows_its_megabytes_and_says_why_it_failed(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    write = "head -c 3000000 /dev/zero > part; sleep 0.8"
+    install._fetch(["sh", "-c", write], "fetching", tmp_path, lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (3, install.SOURCE_MB)
+    with pytest.raises(SparcError, match="fetching failed: no such package"):
+        fail = "echo progress; echo no such package >&2; exit 3"
+        install._fetch(["sh", "-c", fail], "fetching", tmp_path, lambda done, total: None)
+
+
+@pytest.mark.usefixtures("torcs")
+def test_the_command_and_the_module_install_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["racing", "install"]) == 0
+    by_command = capsys.readouterr().out
+    assert install.main() == 0
+    assert capsys.readouterr().out == by_command
+    assert re.search(r"^TORCS 1\.3\.7.* s, here and in the game$", by_command, re.MULTILINE)
+
+
+def test_packages_that_cannot_be_installed_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(install, "_installed", lambda package: package != "torcs")
+    monkeypatch.setenv("PATH", "")
+    assert main(["racing", "install"]) == 2
+    line = "sparc: racing needs the Debian packages torcs: install them as root, apt-get install torcs\n"
+    assert capsys.readouterr().err == line
 
 
 @pytest.mark.usefixtures("anew")

@@ -5,7 +5,7 @@ import pytest
 
 from sparc.contexts import Box, ContextSpace, Finite
 from sparc.envs.registry import all_envs
-from sparc.errors import UserError, nearest
+from sparc.errors import UserError, unknown
 
 WIND = ContextSpace.box(x=("N", (-2.5, 2.5), (-5, 5)), z=("N", (-5, 5), (-10, 10)))
 CARS = ContextSpace(
@@ -164,6 +164,12 @@ def test_the_fingerprint_is_of_what_is_trained_on() -> None:
     assert box(1, 2) == box(1, 3) != box(2, 3)
 
 
-def test_nearest() -> None:
-    assert nearest("windhoper-v5", ["WindHopper-v5", "WindAnt-v5"]) == " Did you mean 'WindHopper-v5'?"
-    assert nearest("zzz", ["WindHopper-v5"]) == ""
+def test_unknown_names_suggest_the_nearest_or_list_a_few() -> None:
+    envs = ["WindHopper-v5", "WindAnt-v5"]
+    nearest = "unknown environment 'windhoper-v5': did you mean 'WindHopper-v5'? See `sparc envs`."
+    assert str(unknown("environment", "windhoper-v5", envs, "`sparc envs`")) == nearest
+    assert (
+        str(unknown("environment", "zzz", envs))
+        == "unknown environment 'zzz': choose one of WindHopper-v5, WindAnt-v5."
+    )
+    assert str(unknown("car", "zzz", map(str, range(500)))) == "unknown car 'zzz'."

@@ -442,5 +442,5 @@ def test_histories_are_asked_for_only_where_they_are_read(name: str, phase: str)
 
 def test_an_unknown_method_names_the_nearest() -> None:
     assert [find_method(name).name for name in all_methods()] == list(all_methods())
-    with pytest.raises(UserError, match=r"unknown method 'spark'\. Did you mean 'sparc'\?"):
+    with pytest.raises(UserError, match=r"unknown method 'spark': did you mean 'sparc'\?"):
         get_method("spark")

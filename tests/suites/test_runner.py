@@ -141,8 +141,9 @@ def test_a_killed_suite_leaves_no_process_and_goes_on_bit_for_bit(
     wait_for(lambda: updates_of(killed / member) > before)
     again.send_signal(signal.SIGINT)  # politely this time
     out, err = again.communicate(timeout=60)
-    assert again.returncode == 0, err
-    assert f"go on with: {shlex.join(['sparc', 'suite', 'run', str(path), *options])}" in out
+    assert again.returncode == 130, err
+    assert "1 stopped" in out and "waiting" not in out
+    assert f"continue with: {shlex.join(['sparc', 'suite', 'run', str(path), *options])}" in out
     assert not Run.open(killed / member).is_locked()
 
     for folder in (killed, whole):
@@ -172,8 +173,8 @@ def test_survey_follows_a_member_from_nothing_to_done(suite_file: Callable[..., 
     assert state_of(suite, folder, "only-obs").state == "done"
     run.close()
 
-    # a higher number of updates: the run has only to go on
-    assert state_of(suite.scaled(updates=300), folder, "only-obs").state == "waiting"
+    # a higher number of updates: the run is continued
+    assert state_of(suite.scaled(updates=300), folder, "only-obs").state == "stopped"
     # a lower one, another field: not this suite's run
     less = state_of(suite.scaled(updates=100), folder, "only-obs")
     assert less.state == "other config" and "updates is 200, not 100" in less.note and "--run-dir" in less.note

@@ -22,6 +22,7 @@ from sparc.training.diagnostics import (
     error_over_spread,
     known,
     q_bias,
+    setting_titles,
     windows,
 )
 from sparc.training.loop import Trainer
@@ -261,3 +262,10 @@ def test_where_settings_are_many_variants_are_compared_in_some_of_them(
     assert [rows.tolist() for rows in asked] == [chosen[::2].tolist()]
     assert found == pytest.approx({"newest_return": chosen.mean() + 5.0, "newest_ratio": 1.0 + chosen.mean()})
     run.close()
+
+
+def test_settings_go_by_their_contexts_or_their_labels() -> None:
+    space = sparc.ContextSpace.box(x=("N", (-1, 1), (-2, 2)), z=("N", (0, 5), (0, 9)), settings=[(-0.5, 0), (1, 2.5)])
+    assert setting_titles(space) == {"return_0": "return_x_-0.5_z_0", "return_1": "return_x_1_z_2.5"}
+    labels = ("kei-07 racing-soft", "van-01 comfort-hard", "more")
+    assert list(setting_titles(space, labels).values()) == ["return_kei-07_racing-soft", "return_van-01_comfort-hard"]

@@ -308,7 +308,7 @@ def test_an_existing_run_is_not_touched(straight: Callable[[str], Path], tiny_wr
         return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.rglob("*") if path.is_file()}
 
     before = look()
-    with pytest.raises(UserError, match=r"exists: go on with `sparc resume"):
+    with pytest.raises(UserError, match=r"exists: continue it with `sparc resume"):
         sparc.train("sparc", BOAT, run_dir=run, updates=TOTAL, **tiny_wrapping)
     assert look() == before
 

@@ -376,8 +376,8 @@ def test_one_that_does_not_is_named(trained: Callable[[str, str], Path], tmp_pat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("z=1", "DriftingBoat-v0 has no context feature 'z'. It has x, y."),
-        ("xx=1", "no context feature 'xx'. Did you mean 'x'"),
+        ("z=1", "unknown context feature 'z' of DriftingBoat-v0: choose one of x, y."),
+        ("xx=1", "unknown context feature 'xx' of DriftingBoat-v0: did you mean 'x'"),
         ("x", "name=value"),
         ("x=1,x=0", "each feature once"),
         ("x=fast", "x must be a number, not 'fast'"),

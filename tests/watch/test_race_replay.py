@@ -1,5 +1,8 @@
 """Runs of races, from training to a page and a video of cars by name; how they are tested, and in which files."""
 
+import json
+import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,8 @@ from synthetic import Pilot
 from test_play import read_mp4
 
 import sparc
-from sparc.cli import main
+from sparc.acting.evaluate import Evaluation
+from sparc.cli import display, main
 from sparc.config import make_config
 from sparc.envs.racing import context_of
 from sparc.envs.racing.cars.car import find_car
@@ -19,7 +23,7 @@ from sparc.envs.racing.reference import Reference
 from sparc.envs.racing.torcs.installation import Installation
 from sparc.envs.registry import get_env
 from sparc.runs.run import Run
-from sparc.runs.tests import evaluate_run, other_physics, picture_of, stem_of
+from sparc.runs.tests import evaluate_run, other_physics, stem_of
 from sparc.training.loop import Trainer
 from sparc.watch import laps as race_replay
 from sparc.watch.laps import replay_run
@@ -77,7 +81,6 @@ def test_files_are_named_by_the_physics_of_the_test(tmp_path: Path) -> None:
         run = Run(tmp_path, make_config({"method": "sparc", "env": POWER_MASS, "env_options": trained}))
         assert other_physics(run, asked) == other.removeprefix("-")
         assert stem_of(run, 10, 3, 2, asked).name == f"10-grid3x2{other}"
-        assert picture_of(run, asked).name == f"heatmap{other}.png"
 
 
 def test_laps_of_the_ai_that_are_not_clean_are_said_beside_results(
@@ -88,10 +91,34 @@ def test_laps_of_the_ai_that_are_not_clean_are_said_beside_results(
     assert main(["evaluate", str(raced), "--grid", "2", "--physics", "standard"]) == 0
     out = capsys.readouterr().out
     assert "1 of 4 reference laps of the AI left the course" in out and "(power ×0.50 mass ×1.50)" in out
-    assert {path.name for path in (raced / "evaluations").iterdir()} == {"10-grid2.csv", "10-grid2.json", "heatmap.png"}
+    assert {path.name for path in (raced / "evaluations").iterdir()} == {
+        f"10-grid2.{kind}" for kind in ("csv", "json", "png")
+    }
     monkeypatch.setattr("sparc.envs.racing.find_references", lambda track, cars: [clean] * 4)
     assert get_env(POWER_MASS).remark(np.ones((4, 2)), {"setting": "lap"}) == []
     assert get_env("DriftingBoat-v0").remark(np.ones((4, 2)), {}) == []
+
+
+def test_some_cars_are_tested_without_being_taken_for_all(
+    begun: Run, torcs: Installation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bars: list[tuple[str, ...]] = []
+    monkeypatch.setattr(display, "step_bar", lambda *words: bars.append(words) or nullcontext(lambda done, total: None))
+    calls = {"cars": ["--cars", KART, FORMULA], "count": ["--count", "2"]}
+    stems = {}
+    for name, words in calls.items():
+        assert main(["evaluate", str(begun.path), *words]) == 0
+        out = capsys.readouterr().out
+        assert "a part of the test: 2 of 515 contexts\n" in out
+        stems[name] = Path(re.findall(r"^rows: (.*)\.csv$", out, re.MULTILINE)[0])
+    assert bars[:2] == [("the built-in AI drives on g-track-1", "reference laps"), (f"only-obs on {CARS}", "episodes")]
+    assert stems["count"].name == "0-part2" and re.fullmatch(r"0-part2-[0-9a-f]{8}", stems["cars"].name)
+    about = json.loads(stems["cars"].with_suffix(".json").read_text())
+    assert [label.split()[0] for label in about["part"]] == [KART, FORMULA] and "grid" not in about
+    assert len(Evaluation.read_csv(stems["cars"].with_suffix(".csv")).returns) == 2
+    assert stem_of(begun, 0, 21, 1) not in stems.values()  # what suites read
+    assert main(["evaluate", str(begun.path), "--count", "2", "--adaptation"]) == 2
+    assert "leave out --cars and --count" in capsys.readouterr().err
 
 
 # Cars by name
@@ -153,4 +180,4 @@ def test_a_car_by_name_is_played(begun: Run, tmp_path: Path, capsys: pytest.Capt
     assert fps == 10 and len(frames) == 7 + 10  # the start, six steps, and the last picture for a second more
     assert np.abs(frames[0].astype(int) - frames[6]).mean() > 1  # it moves
     assert main([*words[:-2], "--tyre", "racing-sift"]) == 2
-    assert "Did you mean 'racing-soft'" in capsys.readouterr().err
+    assert "did you mean 'racing-soft'" in capsys.readouterr().err

@@ -1,58 +1,135 @@
-"""Speed, measured on one core beside the same core's matrix-product rate; each bench gives one dictionary."""
+"""`sparc bench`: speed, measured in a process of its own."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import subprocess
 import sys
-import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from sparc.errors import RunFailure, UserError
-from sparc.machine import children
+from sparc.cli.benches import BACKENDS, BENCHES, BenchArgs, machine
+from sparc.cli.parser import Commands, parse_float, parse_int
+from sparc.cli.train import PRESET_HELP
+from sparc.errors import RunFailure, UserError, unknown
 
-SECONDS = 4.0  # of measuring per figure
-COLD_BYTES = 8 << 20  # more than a core's own caches hold, less than the last-level cache
-TIME_TO_RETURN = "time-to-return"  # reads runs instead of measuring, see time_to_return.py
+TIME_TO_RETURN = "time-to-return"  # reads runs instead of measuring, see runs/time_to_return.py
+NAMES = (*BENCHES, TIME_TO_RETURN)
 ONE_CORE = ("learner", "train", "rollout", "replay", "policy")
 ALONE = "SPARC_BENCH_CHILD"  # set in the process that measures
+EXAMPLES = f"""\
+sparc bench learner --env WindHalfCheetah-v5
+sparc bench train --env WindHopper-v5
+sparc bench rollout --env RaceCars-forza-v0 --steps 1e6
+sparc bench policy --backend numpy
+sparc bench evaluate RUN
+sparc bench {TIME_TO_RETURN} RUN RUN2 --return 8000"""
 
 
-class Asked(NamedTuple):
-    """What is measured."""
+def add(commands: Commands) -> None:
+    """Add the command."""
+    bench = commands.add("bench", measure, "measure speed; prints one JSON object", EXAMPLES)
+    bench.add_argument(
+        "what", nargs="?", default="learner", type=parse_name, metavar="WHAT",
+        help=f"{', '.join(NAMES)} (default learner)",
+    )  # fmt: skip
+    bench.add_argument(
+        "runs", nargs="*", type=Path, metavar="RUN",
+        help=f"evaluate: a run directory (default an untrained policy); {TIME_TO_RETURN}: one or more",
+    )  # fmt: skip
+    bench.add_argument("--env", help="an environment id (default WindHalfCheetah-v5)")
+    bench.add_argument("--method", help="a method (default sparc)")
+    bench.add_argument("--preset", metavar="NAME", help=PRESET_HELP)
+    bench.add_argument("--backend", metavar="NAME", help=f"policy: {', '.join(BACKENDS)} (default jax)")
+    bench.add_argument(
+        "--return", dest="value", type=parse_float, metavar="RETURN",
+        help=f"{TIME_TO_RETURN}: the mean return of a training evaluation",
+    )  # fmt: skip
+    bench.add_argument(
+        "--steps", type=parse_int(), metavar="N",
+        help="rollout: at least N steps, to see whether memory stays flat, e.g. 1e6",
+    )  # fmt: skip
 
-    env: str = "WindHalfCheetah-v5"
-    method: str = "sparc"
-    preset: str = "mujoco"
-    steps: int = 0  # rollout: at least so many steps
-    run: Path | None = None  # evaluate: this run's environment and policy instead
+
+def parse_name(text: str) -> str:
+    """Read the name of a bench."""
+    if text not in NAMES:
+        raise unknown("bench", text, NAMES, "`sparc bench --help`")
+    return text
 
 
-def run(what: str, asked: Asked) -> str:
+def measure(parsed: argparse.Namespace) -> int:
+    """`sparc bench`."""
+    given = {name: value for name in ("env", "method", "preset") if (value := getattr(parsed, name)) is not None}
+    takes_runs = ("evaluate", TIME_TO_RETURN)
+    if parsed.runs and parsed.what not in takes_runs:
+        names = " and ".join(f"`sparc bench {name}`" for name in takes_runs)
+        raise UserError(f"only {names} take a run, not `{parsed.what}`: use --env, --method, --preset")
+    if parsed.what == "evaluate" and len(parsed.runs) > 1:
+        raise UserError(f"`sparc bench evaluate` takes one run, not {len(parsed.runs)}")
+    if given and (parsed.runs or parsed.what == TIME_TO_RETURN):
+        raise UserError(f"--{next(iter(given))} does not go with a run, which has its own: leave one of them out")
+    if parsed.steps and parsed.what != "rollout":
+        raise UserError(f"--steps is for `sparc bench rollout`, not for `{parsed.what}`")
+    if parsed.value is not None and parsed.what != TIME_TO_RETURN:
+        raise UserError(f"--return is for `sparc bench {TIME_TO_RETURN}`, not for `{parsed.what}`")
+    if parsed.backend is not None and parsed.what != "policy":
+        raise UserError(f"--backend is for `sparc bench policy`, not for `{parsed.what}`")
+    if parsed.backend not in (None, *BACKENDS):
+        raise unknown("backend", parsed.backend, BACKENDS, "`sparc bench --help`")
+    if parsed.what == TIME_TO_RETURN:
+        return time_to_return(parsed.runs, parsed.value)
+
+    from sparc.config import make_config
+    from sparc.envs.registry import get_env
+    from sparc.methods import find_method
+    from sparc.runs.run import Run
+
+    args = BenchArgs(**given, steps=parsed.steps or 0, run=parsed.runs[0] if parsed.runs else None)
+    args = args._replace(backend=parsed.backend or args.backend)
+    if args.run:
+        Run.open(args.run)
+    else:
+        args = args._replace(preset=parsed.preset or get_env(args.env).preset)
+        find_method(args.method)
+        make_config({"method": args.method, "env": args.env}, args.preset)
+    print(measure_alone(parsed.what, args))
+    return 0
+
+
+def time_to_return(runs: list[Path], value: float | None) -> int:
+    """`sparc bench time-to-return`: a table to read, and one JSON object on the standard output."""
+    from sparc.runs.time_to_return import table, times_to_return
+
+    if not runs or value is None:
+        example = f"`sparc bench {TIME_TO_RETURN} RUN --return 8000`"
+        raise UserError(f"{TIME_TO_RETURN} needs {'--return' if runs else 'a run'}, for example {example}")
+    found = times_to_return(runs, value)
+    print(table(found), file=sys.stderr)
+    print(json.dumps({"bench": TIME_TO_RETURN, **found}, indent=1))
+    return 0
+
+
+def measure_alone(what: str, args: BenchArgs) -> str:
     """Measure in a fresh process on one core (evaluate: on all), whose libraries have not started threads yet."""
-    import json
-
     if os.environ.get(ALONE):
-        about = {"env": asked.env, "method": asked.method, "preset": asked.preset}
-        if asked.run:
-            about = {"run": str(asked.run)}
-        return json.dumps(BENCHES[what](asked) | {"bench": what, **about, "machine": machine()}, indent=1)
+        about = {"env": args.env, "method": args.method, "preset": args.preset}
+        if args.run:
+            about = {"run": str(args.run)}
+        return json.dumps(BENCHES[what](args) | {"bench": what, **about, "machine": machine()}, indent=1)
     environment = os.environ | {ALONE: "1"}
     if what in ONE_CORE:
         environment |= {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     command = [sys.executable, "-m", "sparc", "bench", what]
-    if asked.run:
-        command.append(str(asked.run))
+    if args.run:
+        command.append(str(args.run))
     else:
-        command += ["--env", asked.env, "--method", asked.method, "--preset", asked.preset]
-    if asked.steps:
-        command += ["--steps", str(asked.steps)]
+        command += ["--env", args.env, "--method", args.method, "--preset", args.preset]
+    if what == "policy":
+        command += ["--backend", args.backend]
+    if args.steps:
+        command += ["--steps", str(args.steps)]
     pin = (lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})) if what in ONE_CORE else None
     # nothing has started threads in this process: pinning between fork and exec is safe
     child = subprocess.run(command, env=environment, capture_output=True, text=True, preexec_fn=pin, check=False)
@@ -62,287 +139,3 @@ def run(what: str, asked: Asked) -> str:
             raise UserError(reason)
         raise RunFailure(f"The bench '{what}' failed: {reason}")
     return child.stdout.rstrip()
-
-
-def machine() -> dict[str, Any]:
-    """Name what was measured on."""
-    from sparc.runs.run import session
-
-    described = session(0)
-    return {**described["machine"], "jax": described["versions"]["jax"], "mujoco": described["versions"]["mujoco"]}
-
-
-def rate(call: Callable[[], Any], seconds: float = SECONDS) -> float:
-    """Call again and again, give the calls per second of the best of several stretches: the least disturbed one."""
-    call()
-    best, end = 0.0, time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        began, calls = time.perf_counter(), 0
-        while (elapsed := time.perf_counter() - began) < seconds / 8:
-            call()
-            calls += 1
-        best = max(best, calls / elapsed)
-    return best
-
-
-# Matrix products
-
-
-def products(method: Any, batch: Any) -> Counter[tuple[int, int, int]]:
-    """Count the matrix products (m, k, n) of `policy_delay` updates, one of which improves the actor, by tracing."""
-    import jax
-    import numpy as np
-    from jax.interpreters.partial_eval import dce_jaxpr
-
-    state = method.init(np.random.default_rng(0))
-    first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), batch)
-    found: Counter[tuple[int, int, int]] = Counter()
-
-    def walk(jaxpr: Any) -> None:
-        for equation in jaxpr.eqns:
-            if equation.primitive.name == "dot_general":
-                (contract, _), _ = equation.params["dimension_numbers"]
-                left, out = equation.invars[0].aval, equation.outvars[0].aval
-                k = 1
-                for axis in contract:
-                    k *= left.shape[axis]
-                n = out.shape[-1]
-                found[(out.size // n, k, n)] += 1
-            for value in equation.params.values():
-                for inner in value if isinstance(value, tuple | list) else (value,):
-                    if hasattr(inner, "eqns") or hasattr(inner, "jaxpr"):
-                        walk(getattr(inner, "jaxpr", inner))
-
-    for update in range(method.config.policy_delay):
-        learn = partial(method.learn, improve=update == 0)
-        traced = jax.make_jaxpr(learn)(state, first, jax.random.key(0)).jaxpr
-        walk(dce_jaxpr(traced, [True] * len(traced.outvars))[0])  # without gradients that nobody asks for
-    return found
-
-
-def flops(found: Counter[tuple[int, int, int]]) -> int:
-    """Add up multiplications and additions."""
-    return sum(2 * m * k * n * times for (m, k, n), times in found.items())
-
-
-def sgemm_gflops(found: Counter[tuple[int, int, int]], cold: bool = False) -> float:
-    """Measure NumPy's float32 products at the update's own shapes, weighted as the update uses them.
-
-    Normally all three matrices stay in the core's own caches. With `cold`, the largest one of each product, of most
-    products the weights, is another one at each call, out of several that only the last-level cache has room for. So it
-    is in an update, which uses all other weights in between.
-    """
-    import numpy as np
-
-    seconds = 0.0
-    for (m, k, n), times in found.items():
-        if 2 * m * k * n * times > 0.01 * flops(found):  # the shapes that matter
-            shapes = ((m, k), (k, n), (m, n))
-            sizes = [4 * rows * columns for rows, columns in shapes]
-            sets = -(-COLD_BYTES // max(sizes)) if cold else 1
-            largest = [np.ones(shapes[np.argmax(sizes)], np.float32) for _ in range(sets)]
-            others = [np.ones(shape, np.float32) for shape in shapes]
-            matrices = cycle([[*others[: np.argmax(sizes)], one, *others[np.argmax(sizes) + 1 :]] for one in largest])
-
-            def multiply(matrices: Iterator[list[Any]] = matrices) -> None:
-                a, b, out = next(matrices)
-                np.matmul(a, b, out=out)
-
-            seconds += times / rate(multiply, 0.4)
-    counted = sum(2 * m * k * n * t for (m, k, n), t in found.items() if 2 * m * k * n * t > 0.01 * flops(found))
-    return counted / seconds / 1e9
-
-
-# Benches
-
-
-def trainer(folder: str, asked: Asked) -> Any:
-    """Begin a run, its replay warmed up."""
-    from sparc.config import make_config
-    from sparc.runs.run import Run
-    from sparc.training.loop import Trainer
-
-    config = make_config({"method": asked.method, "env": asked.env, "random_steps": 5_000}, asked.preset)
-    run = Run.create(config, Path(folder) / "run")
-    made = Trainer(run, lambda record: None)
-    while made.replay.size < config.random_steps:
-        made.collect(random=True)
-    return made
-
-
-def draw(made: Any) -> Any:
-    """Draw a chunk's minibatches, as the loop does."""
-    import numpy as np
-
-    config, method = made.config, made.method
-    return made.replay.sample(
-        np.random.default_rng(0),
-        (config.chunk, config.batch_size),
-        history=method.history_rows,
-        next_history=method.wants_next_history,
-    )
-
-
-def beside_peak(made: Any, batch: Any, chunk: Callable[[], None]) -> dict[str, Any]:
-    """Measure chunks of updates, and SGEMM before and after them."""
-    found = products(made.method, batch)
-    before, before_cold = sgemm_gflops(found), sgemm_gflops(found, cold=True)
-    updates_per_s = rate(chunk, 2 * SECONDS) * made.config.chunk
-    sgemm, cold = max(before, sgemm_gflops(found)), max(before_cold, sgemm_gflops(found, cold=True))
-    flops_per_update = flops(found) / made.config.policy_delay
-    gflops = updates_per_s * flops_per_update / 1e9
-    return {
-        "updates_per_s": round(updates_per_s, 1),
-        "mflop_per_update": round(flops_per_update / 1e6, 1),
-        "gflops": round(gflops, 1),
-        "sgemm_gflops": round(sgemm, 1),
-        "fraction_of_peak": round(gflops / sgemm, 3),
-        "cold_sgemm_gflops": round(cold, 1),
-        "fraction_of_cold_peak": round(gflops / cold, 3),
-    }
-
-
-def bench_learner(asked: Asked) -> dict[str, Any]:
-    """Updates alone, on a batch that is already there."""
-    import jax
-    import jax.numpy as jnp
-
-    with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, asked)
-        batch = draw(made)
-
-        def chunk() -> None:
-            made.state, _ = made.scan(made.state, batch, made.key, jnp.int32(0))
-            jax.block_until_ready(made.state)
-
-        return beside_peak(made, batch, chunk)
-
-
-def bench_train(asked: Asked) -> dict[str, Any]:
-    """The whole loop: environment steps, acting, replay, sampling, updates."""
-    with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, asked)
-
-        def chunk() -> None:
-            made.collect(random=False)
-            made.learn()
-
-        result = beside_peak(made, draw(made), chunk)
-        return result | {"env_steps_per_s": round(result["updates_per_s"] * made.config.steps_per_update, 1)}
-
-
-def bench_rollout(asked: Asked) -> dict[str, Any]:
-    """Environment steps per second: the simulation alone, and with the policy acting and the replay filling.
-
-    Where the environment is simulated by processes of its own, also their memory before and after the former.
-    """
-    import numpy as np
-
-    with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, asked)
-        venv, config = made.venv, made.config
-        action = np.zeros(venv.action_space.shape, np.float32)
-        counted: Counter[str] = Counter()
-
-        def step() -> None:
-            _, _, terminated, truncated, _ = venv.step(action)
-            counted["env_steps"] += venv.num_envs
-            if (ended := terminated | truncated).any():
-                before = venv.contexts.copy()
-                venv.reset(options={"reset_mask": ended})
-                counted["context_changes"] += int((venv.contexts != before).any(axis=1).sum())
-
-        made.collector.policy.actor = made.method.rollout_policy(made.state)
-        acting = rate(lambda: made.collect(random=False)) * config.chunk * config.steps_per_update
-        memory = simulator_memory()
-        alone = rate(step) * venv.num_envs
-        while counted["env_steps"] < asked.steps:
-            step()
-        result: dict[str, Any] = {
-            "num_envs": venv.num_envs,
-            "env_steps_per_s": round(alone, 1),
-            "env_steps_per_s_with_policy": round(acting, 1),
-            "env_steps": counted["env_steps"],
-            "context_changes": counted["context_changes"],
-        }
-        if memory is not None:
-            result["simulator_mb"] = {"before": memory, "after": simulator_memory()}
-        return result
-
-
-def simulator_memory() -> float | None:
-    """Return the resident memory of the processes that this one has started, MB; None without any."""
-    status = [Path(f"/proc/{pid}/status").read_text() for pid in children()]
-    kilobytes = [int(line.split()[1]) for text in status for line in text.splitlines() if line.startswith("VmRSS:")]
-    return round(1.024e-3 * sum(kilobytes), 2) if kilobytes else None
-
-
-def bench_replay(asked: Asked) -> dict[str, Any]:
-    """Bytes per step, and the time to store and to draw."""
-    import numpy as np
-
-    with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, asked)
-        config, replay = made.config, made.replay
-        rng = np.random.default_rng(0)
-        size = sum(file.stat().st_size for file in (Path(folder) / "run" / "replay").iterdir())
-        draws = rate(lambda: replay.sample(rng, (config.chunk, config.batch_size), history=True, next_history=False))
-        return {
-            "bytes_per_step": replay.bytes_per_step,
-            "file_bytes_per_step_of_capacity": round(size / config.replay_capacity, 1),
-            "history_length": config.history_length,
-            "sample_ms_per_update": round(1e3 / draws / config.chunk, 4),
-        }
-
-
-def bench_policy(asked: Asked) -> dict[str, Any]:
-    """The time from one observation to one action, history kept."""
-    import numpy as np
-
-    with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, asked)
-        policy = made.make_policy()
-        obs, context = np.zeros(policy.obs_size, np.float32), np.zeros(made.venv.context_space.size, np.float32)
-        extra = (context,) if policy.reads == "context" else ()
-        return {"microseconds_per_action": round(1e6 / rate(lambda: policy.act(obs, *extra)), 1)}
-
-
-def bench_evaluate(asked: Asked) -> dict[str, Any]:
-    """The full grid on all cores, with a run's best checkpoint, or with an untrained policy, which races give up."""
-    from sparc.acting.evaluate import evaluate
-    from sparc.envs.registry import get_env
-    from sparc.machine import usable_cores
-    from sparc.runs.load import load
-    from sparc.runs.run import Run
-
-    if asked.run:
-        config, policy = Run.open(asked.run).config, load(asked.run)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            made = trainer(folder, asked)
-            config, policy = made.config, made.make_policy()
-    entry = get_env(config.env)
-    contexts = entry.context_space.grid(21)
-    options = entry.options_of_test(config.env_options)
-    entry.ready(contexts, options)  # the AI's laps, which are kept, are not timed
-    began = time.perf_counter()
-    rows = evaluate(policy, config.env, contexts, **options)
-    seconds = time.perf_counter() - began
-    return {
-        "env": config.env,
-        "method": config.method,
-        "seconds": round(seconds, 2),
-        "cells": len(contexts),
-        "env_steps": int(rows.lengths.sum()),
-        "cores": usable_cores(),
-    }
-
-
-BENCHES: dict[str, Callable[[Asked], dict[str, Any]]] = {
-    "learner": bench_learner,
-    "train": bench_train,
-    "rollout": bench_rollout,
-    "replay": bench_replay,
-    "policy": bench_policy,
-    "evaluate": bench_evaluate,
-}

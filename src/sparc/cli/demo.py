@@ -6,26 +6,42 @@ import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from sparc.acting.evaluate import Evaluation
-from sparc.cli.display import summary_table
-from sparc.envs.registry import get_env, make_vector_env
+from sparc.cli.parser import Commands, parse_int
 from sparc.errors import RunFailure, UserError
-from sparc.report.figures.maps import heatmap
-from sparc.runs.run import Run
-from sparc.suites.plan import planned
-from sparc.suites.runner import Runner
-from sparc.suites.status import finished
-from sparc.suites.suite import PLAN, find_suite
+
+if TYPE_CHECKING:  # these take a while
+    from sparc.acting.evaluate import Evaluation
 
 SUITE = "smoke"
 ENV, GRID = "DriftingBoat-v0", 21
+EXAMPLES = """\
+sparc demo
+sparc demo --seed 1 --run-dir runs/my-demo"""
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    help = "train and compare all methods on the light example, in about two minutes"
+    demo = commands.add("demo", lambda parsed: run_demo(parsed.seed, parsed.run_dir), help, EXAMPLES)
+    demo.add_argument("--seed", type=parse_int(0), default=0, metavar="K", help="seed of all runs (default 0)")
+    demo.add_argument(
+        "--run-dir", type=Path, metavar="DIR", help="where to put runs and pictures (default runs/demo-<utc>)"
+    )
 
 
 def run_demo(seed: int, folder: Path | None) -> int:
     """Train, compare, picture."""
+    from sparc.cli.display import summary_table
+    from sparc.envs.registry import get_env
+    from sparc.report.figures.maps import heatmap
+    from sparc.runs.run import Run
+    from sparc.suites.plan import planned
+    from sparc.suites.runner import Runner
+    from sparc.suites.status import finished
+    from sparc.suites.suite import PLAN, find_suite
+
     suite = find_suite(SUITE).scaled(seeds=[seed])  # refuses a seed before anything is created
     folder = folder or Path("runs") / f"demo-{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}"
     try:
@@ -46,9 +62,9 @@ def run_demo(seed: int, folder: Path | None) -> int:
         failed = [f"{m.config.method}: {s.note}" for m, s in runner.standings.items() if s.state == "failed"]
         again = f"sparc demo --seed {seed} --run-dir {folder}"
         if failed:
-            raise RunFailure(f"{'; '.join(failed)} Go on with `{again}`.")
-        print(f"stopped; go on with: {again}")
-        return 0
+            raise RunFailure(f"{'; '.join(failed)} Continue with `{again}`.")
+        print(f"stopped; continue with: {again}")
+        return runner.exit_code or 1
     evaluations = {m.config.method: finished(suite, Run.open(folder / m.path)).evaluation for m in suite.members()}
     random = random_return(GRID, seed)
     scores = {name: score(evaluation, evaluations["oracle"], random) for name, evaluation in evaluations.items()}
@@ -71,6 +87,10 @@ def score(evaluation: Evaluation, oracle: Evaluation, random: float) -> float:
 
 def random_return(grid: int, seed: int) -> float:
     """Return the mean OOD return of uniformly random actions."""
+    import numpy as np
+
+    from sparc.envs.registry import get_env, make_vector_env
+
     space = get_env(ENV).context_space
     contexts = space.grid(grid)
     venv = make_vector_env(ENV, len(contexts))

@@ -19,7 +19,7 @@ from sparc.envs.registry import EnvEntry
 from sparc.methods import all_methods
 from sparc.report.figures.maps import axis_label
 from sparc.runs import checkpoint
-from sparc.text import outcome, short
+from sparc.text import MISSING, outcome, short
 
 if TYPE_CHECKING:  # these bring JAX, and the bar says that it is being loaded
     from sparc.acting.evaluate import Evaluation
@@ -43,12 +43,14 @@ class WithNumbers(Progress):
 
 
 class TrainingBar:
-    """Live on a terminal; elsewhere one line per evaluation."""
+    """Live on a terminal; elsewhere a line per stage, per evaluation and now and then."""
 
     def __init__(self, run: Run):
         self.config, self.checkpoints = run.config, run.checkpoints
         self.console = Console(stderr=True)
-        self.told: int | None = None  # the updates of the last evaluation that has its line
+        self.stage = ""  # the last one that has its line
+        self.evaluated: int | None = None  # the updates of the last evaluation that has its line
+        self.printed = monotonic()
         self.bar = WithNumbers(
             TextColumn("{task.description}"),
             BarColumn(bar_width=12),
@@ -60,13 +62,16 @@ class TrainingBar:
         )
 
     def __enter__(self) -> TrainingBar:
+        begun = max(checkpoint.numbers(self.checkpoints), default=0)
+        stage = f"loading JAX, making environments{', compiling' if begun else ''}"
         self.bar.start()
+        self.print_line(f"{self.config.method} on {self.config.env}: {stage}")
         self.task = self.bar.add_task(
             f"{self.config.method} · {self.config.env}",
             total=self.config.updates,
-            completed=max(checkpoint.numbers(self.checkpoints), default=0),
+            completed=begun,
             speed="",
-            numbers="loading JAX, making environments",
+            numbers=stage,
         )
         return self
 
@@ -80,9 +85,10 @@ class TrainingBar:
         if "note" in record:
             self.console.print(record["note"], style="yellow", markup=False, soft_wrap=True)
             return
-        parts = [f"{record['env_steps']:,} env steps"]
+        parts, stage = [f"{record['env_steps']:,} env steps"], ""
         if record["updates"] == 0:
-            parts.append("random actions" if record["env_steps"] < self.config.random_steps else "compiling")
+            stage = "random actions" if record["env_steps"] < self.config.random_steps else "compiling"
+            parts.append(stage)
         if record["episode_return"] is not None:
             parts.append(f"return {record['episode_return']:,.1f}")
         if record["evaluation"] is not None:
@@ -98,10 +104,16 @@ class TrainingBar:
             numbers=" · ".join(parts) + ("\nlosses: " + " · ".join(losses) if losses else ""),
         )
         evaluated = record["evaluation"]["updates"] if record["evaluation"] is not None else None
-        if not self.console.is_terminal and evaluated not in (None, self.told):
-            self.told = evaluated
-            line = " · ".join(parts + losses)
-            print(f"{record['updates']}/{record['total']} updates, {line}", file=sys.stderr, flush=True)
+        news = stage not in ("", self.stage) or evaluated not in (None, self.evaluated)
+        if news or monotonic() - self.printed >= SECONDS_BETWEEN_LINES:
+            self.stage, self.evaluated = stage, evaluated
+            self.print_line(f"{record['updates']}/{record['total']} updates, {' · '.join(parts + losses)}")
+
+    def print_line(self, line: str) -> None:
+        """Print a line, where there is no terminal."""
+        self.printed = monotonic()
+        if not self.console.is_terminal:
+            print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -109,15 +121,15 @@ def step_bar(title: str, unit: str = "steps") -> Iterator[ProgressCall]:
     """Show how many of an episode's steps, or of other things, are done: a bar, or a line now and then in a file."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        told = monotonic()
+        printed = monotonic()
 
-        def tell(done: int, most: int) -> None:
-            nonlocal told
-            if monotonic() - told >= SECONDS_BETWEEN_LINES:
-                told = monotonic()
+        def print_now_and_then(done: int, most: int) -> None:
+            nonlocal printed
+            if monotonic() - printed >= SECONDS_BETWEEN_LINES:
+                printed = monotonic()
                 print(f"{title}: {done:,}{f' of {most:,}' if most else ''} {unit}", file=sys.stderr, flush=True)
 
-        yield tell
+        yield print_now_and_then
         return
     columns = (
         TextColumn("{task.description}"),
@@ -209,4 +221,21 @@ def method_table() -> None:
         table.add_column(column)
     for name, entry in all_methods().items():
         table.add_row(name, READS[entry.reads], entry.summary)
+    Console().print(table)
+
+
+def policy_table(found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the policies that come with sparc, by name, with their returns in and out of distribution."""
+    table = Table()
+    for column in ("policy", "method", "updates", "IND return", "OOD return", "contexts, trained on"):
+        table.add_column(column, justify="right" if "return" in column or column == "updates" else "left")
+    for name, contract in found.items():
+        tested = contract["results"][0] if contract["results"] else {}
+        returns = [f"{tested[part]['mean']:,.1f}" if part in tested else MISSING for part in ("ind", "ood")]
+        context = contract["context"]
+        rows = zip(context["names"], context["train"]["low"], context["train"]["high"], context["units"], strict=True)
+        ranges = ", ".join(
+            f"{feature} {short(low)} to {short(high)} {unit}".rstrip() for feature, low, high, unit in rows
+        )
+        table.add_row(name, contract["method"], f"{contract['checkpoint']:,}", *returns, ranges)
     Console().print(table)

@@ -176,9 +176,9 @@ def without_nan(numbers: dict[str, float]) -> dict[str, float | None]:
 
 def settling_steps(run: Run, number: int) -> dict[str, dict[str, float | None]] | None:
     """Return after how many steps reward and latent settle when the context is switched; None if nobody measured it."""
-    if not file_of(run, number, SEAL).is_file():
+    if not file_of(run.evaluations, number, SEAL).is_file():
         return None
-    trace = read_trace(file_of(run, number, TRACE))
+    trace = read_trace(file_of(run.evaluations, number, TRACE))
     return {
         str(place): {
             name: settling(trace.step[rows], values[rows]) for name, values in

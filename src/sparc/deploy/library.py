@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sparc.deploy import runtime
 from sparc.deploy.contract import Contract
-from sparc.errors import UserError, nearest
+from sparc.errors import unknown
 
 FOLDER = Path(__file__).parent / "policies"
 SCHEME = "sparc://"
@@ -23,5 +23,15 @@ def find_policy(name: str) -> Path:
     plain = name.removeprefix(SCHEME)
     known = [path.parent.name for path in FOLDER.glob(f"*/{runtime.CONTRACT}")]
     if plain not in known:
-        raise UserError(f"unknown policy '{plain}'.{nearest(plain, known)} See `sparc policies`.")
+        raise unknown("policy", plain, known, "`sparc policies`")
     return FOLDER / plain
+
+
+def policy_folder(source: str | Path) -> Path | None:
+    """Return the folder of an export, or of a policy by its name; None where the source can only be a run."""
+    path = Path(source)
+    if str(source).startswith(SCHEME):
+        return find_policy(str(source))
+    if path.exists():
+        return path if (path / runtime.CONTRACT).is_file() else None
+    return FOLDER / path.name if (FOLDER / path / runtime.CONTRACT).is_file() else None

@@ -10,8 +10,8 @@ import numpy as np
 from sparc.acting.policy import Policy
 from sparc.deploy import runtime
 from sparc.deploy.contract import describe_policy, spec_of
-from sparc.deploy.export import from_folder, is_export
-from sparc.deploy.library import SCHEME, find_policy
+from sparc.deploy.export import from_folder
+from sparc.deploy.library import policy_folder
 from sparc.errors import UserError
 from sparc.methods.build import build_policy
 from sparc.methods.nets import ContextEncoder
@@ -47,10 +47,3 @@ def load_any(source: str | Path, which: str | int = "best") -> tuple[Policy, Con
     policy = Policy(checkpoint.unflatten(actor, weights, POLICY_NAME), spec_of(contract))
     psi = checkpoint.unflatten(psi, weights, PSI_NAME)
     return policy, psi if isinstance(psi, ContextEncoder) else None
-
-
-def policy_folder(source: str | Path) -> Path | None:
-    """Return the folder of an export or of a policy by its name; None where the source is a run."""
-    if str(source).startswith(SCHEME):
-        return find_policy(str(source))
-    return Path(source) if is_export(Path(source)) else None

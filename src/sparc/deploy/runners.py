@@ -22,8 +22,27 @@ from sparc.deploy.export import MODEL, RUNTIME, SCRIPT
 from sparc.errors import RunFailure, UserError
 
 C_FLAGS = ("-std=c99", "-O2", "-Wall", "-Werror", "-shared", "-fPIC")
-# What the header does not give: the size of a policy, for memory that Python owns.
-C_SIZE = '#include "policy.h"\nunsigned long sparc_size(void) { return sizeof(sparc_policy); }\n'
+# What the header does not give: the size of a policy, for memory that Python owns, and the time of a step inside C.
+C_EXTRA = """
+#include <time.h>
+#include "policy.h"
+unsigned long sparc_size(void) { return sizeof(sparc_policy); }
+#if SPARC_CONTEXTS
+double sparc_seconds(sparc_policy *policy, int steps, const float *obs, const float *context, float *action)
+#else
+double sparc_seconds(sparc_policy *policy, int steps, const float *obs, float *action)
+#endif
+{
+    const clock_t began = clock();
+    for (int step = 0; step < steps; step++)
+#if SPARC_CONTEXTS
+        sparc_act(policy, obs, context, action);
+#else
+        sparc_act(policy, obs, action);
+#endif
+    return (double)(clock() - began) / CLOCKS_PER_SEC / steps;
+}
+"""
 COMPILER_SECONDS, NODE_SECONDS = 120, 60
 REPEATS = 5  # of the trace, for its time per step
 
@@ -72,14 +91,15 @@ class CPolicy:
             raise UserError("policy.c needs a C compiler: install gcc.")
         self._contract = runtime.read_contract(folder)
         with tempfile.TemporaryDirectory() as place:
-            size, library = Path(place) / "size.c", Path(place) / "policy.so"
-            size.write_text(C_SIZE)
-            command = [compiler, *C_FLAGS, f"-I{folder}", str(size), str(folder / SOURCE), "-lm", "-o", str(library)]
+            extra, library = Path(place) / "extra.c", Path(place) / "policy.so"
+            extra.write_text(C_EXTRA)
+            command = [compiler, *C_FLAGS, f"-I{folder}", str(extra), str(folder / SOURCE), "-lm", "-o", str(library)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILER_SECONDS, check=False)
             if done.returncode:
                 raise RunFailure(f"policy.c was not compiled: {(done.stderr.splitlines() or ['no message'])[0]}")
             self._library = ctypes.CDLL(str(library))  # stays loaded when the file is gone
         self._library.sparc_size.restype = ctypes.c_ulong
+        self._library.sparc_seconds.restype = ctypes.c_double
         self._state = ctypes.create_string_buffer(self._library.sparc_size())
         self._action = np.zeros(self._contract["outputs"]["action"]["size"], np.float32)
         self.reset()
@@ -95,6 +115,12 @@ class CPolicy:
         if wrong:
             raise runtime.PolicyError(f"element {wrong - 1} of the observation is not finite: the history is unchanged")
         return self._action.copy()
+
+    def seconds(self, obs: np.ndarray, context: np.ndarray | None = None, steps: int = 2_000) -> float:
+        """Return the processor time of a step inside C, the best of several stretches."""
+        inputs = [np.ascontiguousarray(part, np.float32) for part in (obs, context) if part is not None]
+        given = (*map(_pointer, inputs), _pointer(self._action))
+        return min(self._library.sparc_seconds(self._state, steps, *given) for _ in range(REPEATS))
 
     def executed(self, action: np.ndarray) -> None:
         """Say that something else was executed than what act returned."""
@@ -172,6 +198,28 @@ def numpy_check(folder: Path) -> tuple[float, float]:
     if done.returncode or not found:
         raise RunFailure(f"{RUNTIME} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
     return float(found[1]), float(found[2])
+
+
+START = """
+import resource, sys, time
+sys.path.insert(0, sys.argv[1])
+began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+import sparc_policy
+sparc_policy.load(sys.argv[1])
+print(time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, before)
+"""
+
+
+def numpy_start(folder: Path) -> dict[str, float]:
+    """Return what a fresh Python needs to import the folder's sparc_policy.py and to load the policy."""
+    command = [sys.executable, "-I", "-c", START, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    seconds, after, before = map(float, done.stdout.split())
+    return {
+        "start_processor_s": round(seconds, 3),
+        "process_mb": round(1.024e-3 * after, 1),
+        "of_which_python_mb": round(1.024e-3 * before, 1),
+    }
 
 
 NODE_CHECK = """

@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from sparc.contexts import ContextSpace
-from sparc.errors import UserError, nearest
+from sparc.errors import UserError, unknown
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -165,8 +165,7 @@ class ContextualVectorEnv(gym.vector.VectorEnv[Any, Any, Any], ABC):
         options = options or {}
         for name in options:
             if name not in self._RESET_OPTIONS:
-                hint = nearest(name, self._RESET_OPTIONS)
-                raise UserError(f"unknown reset option '{name}'; there are reset_mask and context.{hint}")
+                raise unknown("reset option", name, self._RESET_OPTIONS)
         mask = np.asarray(options.get("reset_mask", np.ones(self.num_envs, dtype=bool)))
         if mask.dtype != bool or mask.shape != (self.num_envs,):
             raise UserError(f"reset_mask must be {self.num_envs} booleans, got {mask.dtype} of shape {mask.shape}")

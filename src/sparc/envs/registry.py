@@ -17,7 +17,7 @@ from gymnasium.envs.registration import load_env_creator
 from sparc.contexts import ContextSpace
 from sparc.envs.contextual import Apply, Array, ContextualEnv, ContextualVectorEnv, ProgressCall, check_count
 from sparc.envs.sync import SyncContextualVectorEnv
-from sparc.errors import UserError, nearest
+from sparc.errors import UserError, unknown
 from sparc.plugins import import_named, load_plugins
 
 ENTRY_POINT_GROUP = "sparc.envs"  # each names a module that registers environments, or a function that does
@@ -45,6 +45,8 @@ class EnvEntry:
     preset: str = "mujoco"
     choose_by: ChooseBy | None = None
     revision: int = 1
+    preparing: str = "preparing the tests"
+    prepared: str = "contexts"
     observation: Signals | None = None  # None: nobody has said
     action: Signals | None = None
     period: float | None = None  # s per control step
@@ -100,6 +102,8 @@ def register_env(
     preset: str = "mujoco",
     choose_by: ChooseBy | None = None,
     revision: int = 1,
+    preparing: str = "preparing the tests",
+    prepared: str = "contexts",
     observation: Sequence[tuple[str, str]] | None = None,
     action: Sequence[tuple[str, str]] | None = None,
     period: float | None = None,
@@ -114,8 +118,9 @@ def register_env(
     of what score makes of the vector environment's measures() there: numbers of which more is better. The best one has
     the highest mean return in the choice settings, or the highest choose_by(measures) there; with score alone, the
     highest mean of its numbers. What takes long and is needed once for a set of contexts to be tested in,
-    prepare(contexts, options, progress) does beforehand. What `sparc evaluate` should say of such a test besides its
-    results, remarks(contexts, options) gives. Training starts from preset unless told otherwise.
+    prepare(contexts, options, progress) does beforehand; `sparc evaluate` shows a bar with the title preparing
+    meanwhile, which counts prepared. What it should say of such a test besides its results, remarks(contexts, options)
+    gives. Training starts from preset unless told otherwise.
 
     Raise revision when actions, observations or rewards change under the same id: runs of an earlier revision are then
     refused instead of acting in a world that they were not trained for.
@@ -151,6 +156,7 @@ def register_env(
     own = dict(test_options or {})
     _entries[id] = EnvEntry(
         id, context_space, summary, max_episode_steps, own, score, prepare, remarks, preset, choose_by, revision,
+        preparing, prepared,
         *signals, period,
     )  # fmt: skip
 
@@ -180,8 +186,7 @@ def get_env(id: str) -> EnvEntry:
     name = import_named(id, "environment")
     entries = _entries if name in _entries else all_envs()
     if name not in entries:
-        known = nearest(name, entries) or f" There are {', '.join(sorted(entries))}."
-        raise UserError(f"unknown environment '{name}'.{known}")
+        raise unknown("environment", name, sorted(entries), "`sparc envs`; for one of your own, write module:id")
     return entries[name]
 
 
@@ -233,8 +238,8 @@ def _call(entry: EnvEntry, creator: Any, options: dict[str, Any], build: Callabl
     try:
         return build()
     except TypeError as error:
-        unknown = re.search(r"(?:unexpected keyword|multiple values for) argument '(\w+)'", str(error))
-        if unknown is None or unknown[1] not in options:
+        refused = re.search(r"(?:unexpected keyword|multiple values for) argument '(\w+)'", str(error))
+        if refused is None or refused[1] not in options:
             raise
-        hint = nearest(unknown[1], _parameters(creator))
-        raise UserError(f"environment '{entry.id}' has no option '{unknown[1]}'.{hint}") from None
+        known = [name for name in _parameters(creator) if name not in ("num_envs", "threads")]
+        raise unknown("option", refused[1], known, of=entry.id, complete=False) from None

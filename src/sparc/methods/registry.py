@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sparc.config import Config, declare_options
-from sparc.errors import UserError, nearest
+from sparc.errors import UserError, unknown
 from sparc.methods.phases import ONE_PHASE, Phases, phase_options, resolve_phases, span_of
 from sparc.plugins import import_named, load_plugins
 
@@ -147,8 +147,7 @@ def find_method(name: str) -> MethodEntry:
     bare = import_named(name, "method")
     entries = _entries if bare in _entries else all_methods()
     if bare not in entries:
-        known = nearest(bare, entries) or f" There are {', '.join(entries)}."
-        raise UserError(f"unknown method '{bare}'.{known} See `sparc methods`; for a method of your own, module:name.")
+        raise unknown("method", bare, entries, "`sparc methods`; for one of your own, write module:name")
     return entries[bare]
 
 

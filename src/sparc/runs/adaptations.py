@@ -23,10 +23,11 @@ TRACE_COLUMNS = ("region", "step", "reward", "distance", "rows")
 LATENT_COLUMNS = ("psi_1", "psi_2", "phi_1", "phi_2")
 
 
-def adapt_run(run: Run, number: int, grid: int, progress: ProgressCall | None = None) -> str:
-    """Measure how a run's checkpoint adapts; write trace, latents and seal; say why there is no trace if there is none.
+def adapt_run(run: Run, number: int, grid: int, progress: ProgressCall | None = None, out: Path | None = None) -> str:
+    """Measure how a run's checkpoint adapts; write trace, latents and seal; return why there is no trace, if so.
 
-    Latents need an adapter. A trace needs an environment whose context can be switched in mid-episode.
+    With out, they are written there instead of into the run. Latents need an adapter. A trace needs an environment
+    whose context can be switched in mid-episode.
     """
     from sparc.runs.load import load_with_psi
 
@@ -39,20 +40,21 @@ def adapt_run(run: Run, number: int, grid: int, progress: ProgressCall | None = 
     if not note and not len(found.step):
         note = "all episodes ended long before their middle"
     mapped = latents(policy, psi, env, contexts, progress=progress, **options)
-    run.evaluations.mkdir(exist_ok=True)
-    seal = file_of(run, number, SEAL)
+    folder = out or run.evaluations
+    folder.mkdir(parents=True, exist_ok=True)
+    seal = file_of(folder, number, SEAL)
     seal.unlink(missing_ok=True)  # it is not of what is written now
     if mapped is None:
-        file_of(run, number, LATENTS).unlink(missing_ok=True)
+        file_of(folder, number, LATENTS).unlink(missing_ok=True)
     else:
         regions = np.where(space.is_train(contexts), "ind", "ood")
         write_columns(
-            file_of(run, number, LATENTS),
+            file_of(folder, number, LATENTS),
             [*space.names, "region", *LATENT_COLUMNS],
             [*contexts.T, regions, *mapped.psi.T, *mapped.phi.T],
         )
     columns = [found.region, found.step, found.reward, found.distance, found.rows]
-    write_columns(file_of(run, number, TRACE), TRACE_COLUMNS, columns)
+    write_columns(file_of(folder, number, TRACE), TRACE_COLUMNS, columns)
     rows = {"trace_rows": len(found.step), "latents_rows": None if mapped is None else len(mapped.psi)}
     replace(seal, json.dumps({"grid": grid, **rows, "note": note}) + "\n")  # last: where it is, the rest is whole
     return note
@@ -69,9 +71,9 @@ def why_no_trace(env: str, env_options: dict[str, Any]) -> str:
         venv.close()
 
 
-def file_of(run: Run, number: int, name: str) -> Path:
-    """Name a file of a checkpoint's adaptation."""
-    return run.evaluations / f"{number}-{name}"
+def file_of(folder: Path, number: int, name: str) -> Path:
+    """Return the path of a file of a checkpoint's adaptation."""
+    return folder / f"{number}-{name}"
 
 
 def write_columns(path: Path, names: Iterable[str], columns: list[Any]) -> None:
@@ -81,16 +83,17 @@ def write_columns(path: Path, names: Iterable[str], columns: list[Any]) -> None:
 
 def read_adaptation(run: Run, number: int, grid: int) -> tuple[Trace, Latents | None]:
     """Read what `adapt_run` wrote of a checkpoint, if it is of this grid and whole; None without an adapter."""
+    folder = run.evaluations
     try:
-        seal = read_seal(file_of(run, number, SEAL))
+        seal = read_seal(file_of(folder, number, SEAL))
         if seal["grid"] != grid:
             raise ValueError(f"it is of a grid of {seal['grid']}, not {grid}")
-        found = read_trace(file_of(run, number, TRACE))
-        check_rows(file_of(run, number, TRACE), len(found.step), seal["trace_rows"])
+        found = read_trace(file_of(folder, number, TRACE))
+        check_rows(file_of(folder, number, TRACE), len(found.step), seal["trace_rows"])
         mapped = None
         if seal["latents_rows"] is not None:
-            mapped = read_latents(file_of(run, number, LATENTS))
-            check_rows(file_of(run, number, LATENTS), len(mapped.psi), seal["latents_rows"])
+            mapped = read_latents(file_of(folder, number, LATENTS))
+            check_rows(file_of(folder, number, LATENTS), len(mapped.psi), seal["latents_rows"])
     except (OSError, ValueError, csv.Error) as error:
         # an OSError would name the whole path, which is of the machine
         why = f"{Path(error.filename).name}: {error.strerror}" if isinstance(error, OSError) else error

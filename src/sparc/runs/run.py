@@ -14,6 +14,7 @@ import platform
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -72,7 +73,7 @@ class Run:
                 continue
             except OSError as error:
                 raise UserError(f"Cannot create the run directory {path}: {error.strerror}.") from error
-        raise UserError(f"{path} exists: go on with `sparc resume {path}`, or choose another --run-dir.")
+        raise UserError(f"{path} exists: continue it with `sparc resume {path}`, or choose another --run-dir.")
 
     @classmethod
     def open(cls, path: Path | str) -> Run:
@@ -95,7 +96,7 @@ class Run:
         self.config = Run.open(self.path).config
 
     def extend(self, updates: int) -> None:
-        """Set a higher number of updates to go on to."""
+        """Set a higher number of updates to train to."""
         if updates < self.config.updates:
             raise UserError(
                 f"--updates {updates} is less than the run's own {self.config.updates}: a run can only be extended."
@@ -157,14 +158,18 @@ class Run:
         except (OSError, ValueError):
             return {"method": self.config.method, "env": self.config.env, "seed": self.config.seed, "sessions": []}
 
-    def log(self, record: dict[str, Any]) -> None:
-        """Append a line to metrics.jsonl and its numbers to TensorBoard; `kind` is train or evaluation."""
+    def log(self, record: dict[str, Any], titles: Mapping[str, str] | None = None) -> None:
+        """Append a line to metrics.jsonl and its numbers to TensorBoard; `kind` is train or evaluation.
+
+        In TensorBoard, a number with a title goes by that.
+        """
+        titles = titles or {}
         try:
             with self.metrics.open("a") as file:
                 file.write(json.dumps(record) + "\n")
             for name, value in record.items():
                 if isinstance(value, float):
-                    self._board.add_scalar(f"{record['kind']}/{name}", value, record["updates"])
+                    self._board.add_scalar(f"{record['kind']}/{titles.get(name, name)}", value, record["updates"])
         except OSError as error:
             raise RunFailure(
                 f"Cannot write {self.metrics}: {error.strerror}. Make room, then `sparc resume {self.path}`."
@@ -223,7 +228,7 @@ class Run:
         return there[-1] if found is None else found
 
     def close(self) -> None:
-        """Close the writers and give the run free."""
+        """Close the writers and release the lock."""
         if self._board is not None:
             self._board.close()
         if self._lock is not None:

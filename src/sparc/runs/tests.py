@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from sparc.acting.evaluate import Evaluation, evaluate
+from sparc.contexts import ContextSpace
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.racing.tasks import PHYSICS
 from sparc.envs.registry import get_env
@@ -31,15 +36,13 @@ def other_physics(run: Run, asked: str | None = None) -> str:
     return "" if physics == PHYSICS[0] else str(physics)
 
 
-def stem_of(run: Run, number: int, grid: int, episodes: int, physics: str | None = None) -> Path:
-    """Name the files of an evaluation, by the physics that it is in."""
-    parts = (f"{number}-grid{grid}" + (f"x{episodes}" if episodes > 1 else ""), other_physics(run, physics))
+def stem_of(
+    run: Run, number: int, grid: int, episodes: int, physics: str | None = None, part: Part | None = None
+) -> Path:
+    """Name the files of an evaluation, by the physics and the part of the contexts that it is in."""
+    contexts = part.word if part else f"grid{grid}"
+    parts = (f"{number}-{contexts}" + (f"x{episodes}" if episodes > 1 else ""), other_physics(run, physics))
     return run.evaluations / "-".join(filter(None, parts))
-
-
-def picture_of(run: Run, physics: str | None = None) -> Path:
-    """Name the picture of a run's last evaluation in a physics."""
-    return run.evaluations / f"{'-'.join(filter(None, ('heatmap', other_physics(run, physics))))}.png"
 
 
 def tested_with(run: Run, physics: str | None = None) -> dict[str, Any]:
@@ -48,12 +51,45 @@ def tested_with(run: Run, physics: str | None = None) -> dict[str, Any]:
     return get_env(run.config.env).options_of_test(run.config.env_options, asked)
 
 
-def evaluate_run(
-    run: Run, grid: int, episodes: int, which: str, progress: ProgressCall | None, physics: str | None = None
-) -> tuple[Evaluation, Path]:
-    """Evaluate a run's checkpoint on the grid; write rows and summary; give the files' common stem.
+class Part(NamedTuple):
+    """Some of the test contexts, and the word that names the files of a test in them."""
 
-    physics is for environments that have more than one; without it, tests are in that of training.
+    contexts: np.ndarray  # (n, C)
+    word: str
+
+
+def make_part(contexts: Sequence[np.ndarray] | np.ndarray, names: Sequence[str] = ()) -> Part:
+    """Return some test contexts, by names or chosen by their number."""
+    word = f"part{len(contexts)}"
+    if names:  # any number of them fits into a file's name
+        word += f"-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:8]}"
+    return Part(np.array(contexts), word)
+
+
+def choose_contexts(space: ContextSpace, count: int) -> np.ndarray:
+    """Choose test contexts spread over the whole test set, OOD ones first."""
+    contexts = space.grid(21)
+    ind = space.is_train(contexts)
+    inside, outside = contexts[ind], contexts[~ind]
+    first = min(len(outside), max(-(-count // 2), count - len(inside)))  # half of them, more where IND ones run out
+    parts = ((outside, first), (inside, min(len(inside), count - first)))
+    return np.concatenate([part[np.linspace(0, len(part) - 1, number).round().astype(int)] for part, number in parts])
+
+
+def evaluate_run(
+    run: Run,
+    grid: int,
+    episodes: int,
+    which: str,
+    progress: ProgressCall | None,
+    physics: str | None = None,
+    part: Part | None = None,
+    out: Path | None = None,
+) -> tuple[Evaluation, Path]:
+    """Evaluate a run's checkpoint on the grid; write rows and summary; return the files' common stem.
+
+    physics is for environments that have more than one; without it, tests are in that of training. A test in a part of
+    the contexts has files of its own, which suites do not read. With out, nothing is written into the run.
     """
     from sparc.runs.load import load
 
@@ -61,11 +97,17 @@ def evaluate_run(
     env, space = run.config.env, get_env(run.config.env).context_space
     policy = load(run.path, number)
     options = tested_with(run, physics)
-    evaluation = evaluate(policy, env, space.grid(grid), episodes, progress=progress, **options)
-    stem = stem_of(run, number, grid, episodes, physics)
-    run.evaluations.mkdir(exist_ok=True)
+    contexts = part.contexts if part else space.grid(grid)
+    evaluation = evaluate(policy, env, contexts, episodes, progress=progress, **options)
+    stem = stem_of(run, number, grid, episodes, physics, part)
+    if out is not None:
+        stem = out / stem.name
+    stem.parent.mkdir(parents=True, exist_ok=True)
     about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number,
              "grid": grid, "episodes": episodes, "reads": policy.reads, "options": options}  # fmt: skip
+    if part:
+        del about["grid"]
+        about["part"] = list(dict.fromkeys(evaluation.labels)) or part.contexts.tolist()
     evaluation.write_csv(stem.with_suffix(".csv"))
     evaluation.write_json(stem.with_suffix(".json"), **about)  # last: where it is, the rest is whole
     return evaluation, stem

@@ -83,7 +83,7 @@ def anywhere(note: str, member: Member, folder: Path) -> str:
 def describe(member: Member, standing: Standing, folder: Path) -> dict[str, Any]:
     """Return what a member is and where it stands."""
     state, note = standing.state, anywhere(standing.note, member, folder)
-    if state in ("waiting", "in use"):
+    if state in ("waiting", "stopped", "in use"):
         state_shown = "partial" if standing.updates else "missing"
         progress = f"{standing.updates:,} of {member.config.updates:,} updates" if standing.updates else "not started"
         note = f"{progress}{f'; {note}' if note else ''}"

@@ -31,6 +31,8 @@ from sparc.suites.suite import Member, Suite
 from sparc.text import duration, outcome
 
 POLL_SECONDS = 0.5
+STARTABLE: tuple[State, ...] = ("stopped", "waiting")  # members that no process works on yet
+STOPPED = 128 + signal.SIGTERM  # exit code of a member that saved and ended after a signal
 # One thread each: more gain nothing at these sizes, and the results then do not depend on the number of cores.
 ONE_THREAD = {"NPROC": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OPENBLAS_NUM_THREADS": "1"}
 SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # or the first member would take all of its memory
@@ -47,10 +49,11 @@ class Runner:
         self.begun: dict[Member, tuple[float, int]] = {}  # when its process began, and from how many updates
         self.tests: dict[Member, list[str]] = {}  # which test its process makes, where it evaluates
         self.besides: dict[State, list[float]] = {}  # seconds that finished stages took besides their updates
+        self.exit_code: int | None = None  # of a process that ends because of a signal, once there was one
         self.console = Console(stderr=True)
 
     def run(self) -> bool:
-        """Work until every member is done or failed, or until told to stop; say whether all are done."""
+        """Work until every member is done or failed, or until a signal; return whether all are done."""
         for member, standing in self.standings.items():
             if standing.state in ("failed", "other config"):
                 self.tell(member, f"{standing.state}: {standing.note}")
@@ -63,19 +66,20 @@ class Runner:
                     time.sleep(POLL_SECONDS)
             finally:
                 self.end()
+        self.exit_code = stop.exit_code
         return all(standing.state == "done" for standing in self.standings.values())
 
     def step(self) -> bool:
         """Look after the processes, start new ones; False when there is nothing left to wait for."""
         for member in self.standings:
             self.attempt(self.look_after, member)
-        waiting = [member for member, standing in self.standings.items() if standing.state == "waiting"]
+        waiting = [member for member, standing in self.standings.items() if standing.state in STARTABLE]
         # what is trained is tested before anything else is trained: results come early
         for member in sorted(waiting, key=lambda member: self.standings[member].updates < member.config.updates):
             if len(self.processes) < self.jobs:
                 self.attempt(self.start, member)
         return any(
-            standing.state in ("waiting", "training", "evaluating", "in use") for standing in self.standings.values()
+            standing.state in (*STARTABLE, "training", "evaluating", "in use") for standing in self.standings.values()
         )
 
     def attempt(self, what: Callable[[Member], None], member: Member) -> None:
@@ -135,6 +139,7 @@ class Runner:
                 log.write(
                     f"sparc: killed by {signal.Signals(-code).name}{' (out of memory?)' if code == -9 else ''}.\n"
                 )
+        failed = code not in (0, STOPPED)  # someone may stop a member alone: it is started again
         before, standing = self.standings[member].state, survey(self.suite, member, self.folder)
         self.standings[member] = standing
         if code == 0 and member in self.begun:
@@ -142,7 +147,7 @@ class Runner:
         if standing.state == "done":  # whatever the process said: another one may have been quicker
             summary = finished(self.suite, Run.open(path)).evaluation.summary()
             self.tell(member, "done: " + ", ".join(f"{r.upper()} {outcome(part)}" for r, part in summary.items()))
-        elif standing.state == "waiting" and (code or (before == "evaluating" and not self.advanced(member))):
+        elif standing.state in STARTABLE and (failed or (before == "evaluating" and not self.advanced(member))):
             self.fail(member, complaint(path) or standing.note or f"exit code {code}")
         elif standing.state in ("failed", "other config"):
             self.tell(member, f"{standing.state}: {standing.note}")
@@ -158,6 +163,8 @@ class Runner:
 
     def end(self) -> None:
         """Let running members save what they have, and wait for them."""
+        if self.processes:
+            self.console.print(f"stopping {len(self.processes)} runs: they save first", highlight=False)
         try:
             for process in self.processes.values():
                 process.terminate()
@@ -232,9 +239,9 @@ def remaining_seconds(
         whole = cost(config)
         if standing.speed:
             rates.append(config.updates / standing.speed / whole)  # seconds per unit of cost
-        if standing.state in ("waiting", "training", "in use", "evaluating"):
+        if standing.state in (*STARTABLE, "training", "in use", "evaluating"):
             rest = 1 - min(standing.updates / config.updates, 1)
-            begins = start_up if standing.state == "waiting" and rest else 0.0
+            begins = start_up if standing.state in STARTABLE and rest else 0.0
             left.append((whole * rest, begins + evaluation))
     if not rates:
         return None

@@ -15,7 +15,7 @@ from sparc.runs.tests import read_evaluation, stem_of
 from sparc.suites.suite import Member, Suite, fixed_length
 from sparc.text import outcome
 
-State = Literal["training", "evaluating", "failed", "in use", "other config", "waiting", "done"]
+State = Literal["training", "evaluating", "failed", "in use", "other config", "stopped", "waiting", "done"]
 STATES: tuple[State, ...] = get_args(State)
 
 
@@ -56,11 +56,12 @@ def survey(suite: Suite, member: Member, folder: Path) -> Standing:
             note = note or str(error)
     if run.is_locked():  # one that is done may be in use as well: tested again, in another suite that shares it
         return Standing("in use", *progress)
-    return Standing("waiting", *progress, note=note)
+    begun = 0 < run.updates() < member.config.updates
+    return Standing("stopped" if begun else "waiting", *progress, note=note)
 
 
 def other_config(run: Run, member: Member) -> str:
-    """Name the first field in which a directory is not the member's; a run that has only to go on is no difference."""
+    """Name the first field in which a directory is not the member's, more updates aside: then it is continued."""
     there, wanted = run.config.to_dict(), member.config.to_dict()
     if there["updates"] < wanted["updates"] and not fixed_length(run.config):
         del there["updates"], wanted["updates"]

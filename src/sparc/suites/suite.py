@@ -18,7 +18,7 @@ from sparc.config import FIELDS as CONFIG_FIELDS
 from sparc.config import Config, field_value, make_config, read_config
 from sparc.config import checked as checked_value
 from sparc.envs.registry import get_env
-from sparc.errors import UserError, nearest
+from sparc.errors import UserError, unknown
 from sparc.files import replace
 from sparc.methods import find_method
 from sparc.methods.phases import phase_options, with_further_phases
@@ -139,8 +139,7 @@ def find_suite(name: str) -> Suite:
         return read_suite(Path(name))
     names = [path.stem for path in PROVIDED.glob("*.yaml")]
     if name not in names:
-        known = ", ".join(sorted(names))
-        raise UserError(f"There is no suite '{name}': choose one of {known}, or a YAML file.{nearest(name, names)}")
+        raise unknown("suite", name, sorted(names), "`sparc suite list`, or name a YAML file")
     return read_suite(PROVIDED / f"{name}.yaml")
 
 
@@ -163,9 +162,7 @@ def read_suite(path: Path) -> Suite:
     values.setdefault("name", path.stem)
     for key in values:
         if key not in FIELDS:
-            raise UserError(
-                f"{path}: there is no suite field '{key}'.{nearest(str(key), FIELDS)} Fields: {', '.join(FIELDS)}."
-            )
+            raise UserError(f"{path}: {unknown('suite field', key, FIELDS, 'docs/suites.md')}")
     if missing := [key for key in ("methods", "envs", "seeds", "updates") if key not in values]:
         raise UserError(f"{path} lacks {' and '.join(missing)}.")
     try:
@@ -228,7 +225,7 @@ def check_physics(suite: Suite) -> None:
     others = PHYSICS[1:]  # the first is that of training
     for name in suite.physics:
         if name not in others:
-            raise UserError(f"physics can name {', '.join(others)}, not {name!r}.{nearest(str(name), others)}")
+            raise UserError(f"physics can name {', '.join(others)}, not {name!r}.")
     for env in suite.envs:
         if get_env(env).id not in RACES:
             raise UserError(f"physics goes with races, and {env} is none.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sparc.acting.evaluate import Step
 from sparc.acting.policy import Policy
+from sparc.contexts import ContextSpace
 from sparc.methods.nets import Actor, Inputs
 from sparc.training.replay import Replay
 
@@ -121,3 +122,12 @@ def windows(recording: Recording, step: Array, row: Array, length: int) -> Array
     pairs = np.concatenate([recording.obs, recording.action], axis=-1)
     padded = np.concatenate([np.zeros((length, *pairs.shape[1:]), pairs.dtype), pairs])
     return padded[step[:, None] + np.arange(length), row[:, None]]
+
+
+def setting_titles(space: ContextSpace, labels: Sequence[str] = ()) -> dict[str, str]:
+    """Return what TensorBoard calls the returns in the predetermined settings: by their labels or their contexts."""
+    named = labels or [
+        " ".join(f"{name} {value:g}" for name, value in zip(space.names, context, strict=True))
+        for context in space.settings
+    ]
+    return {f"return_{i}": f"return {named[i]}".replace(" ", "_") for i in range(len(space.settings))}

@@ -26,7 +26,7 @@ from sparc.runs import checkpoint, select
 from sparc.runs.load import check_env, make_spec, policy_arrays, restored
 from sparc.runs.run import Run
 from sparc.training.collect import Collector
-from sparc.training.diagnostics import Recorder, adapter_errors, q_bias
+from sparc.training.diagnostics import Recorder, adapter_errors, q_bias, setting_titles
 from sparc.training.replay import Replay
 
 EVALUATION_SEED = 1_000_000  # the training evaluations begin from the same states each time
@@ -38,22 +38,29 @@ Report = Callable[[dict[str, Any]], None]
 
 def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Path | None = None,
           report: Report | None = None, **config: Any) -> Path:  # fmt: skip
-    """Train a method on an environment and give the run directory; the keywords are the fields of `Config`.
+    """Train a method on an environment and return the run directory; the keywords are the fields of `Config`.
 
-    `report` is called with a dictionary of numbers after every chunk of updates, `print` for example.
+    `report` is called with a dictionary of numbers after every chunk of updates, `print` for example. After Ctrl-C or
+    SIGTERM the run is saved, then KeyboardInterrupt or SystemExit(143) is raised: `resume` continues it.
     """
     find_method(method)  # it declares some of the config's fields
     settings = make_config({"method": method, "env": env, **config}, preset or get_env(env).preset)
-    return proceed(Run.create(settings, Path(run_dir) if run_dir is not None else None), report)
+    return run_training(Run.create(settings, Path(run_dir) if run_dir is not None else None), report)
 
 
 def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None) -> Path:
-    """Go on with a run from its newest sound checkpoint, to a higher number of updates if one is given."""
-    return proceed(Run.open(run_dir), report, updates)
+    """Continue a run from its newest sound checkpoint, to a higher number of updates if one is given.
+
+    After a signal it saves and raises, as `train` does.
+    """
+    return run_training(Run.open(run_dir), report, updates)
 
 
-def proceed(run: Run, report: Report | None, updates: int | None = None) -> Path:
-    """Train a new or an interrupted run until its number of updates, or until it is told to stop."""
+def run_training(run: Run, report: Report | None, updates: int | None = None) -> Path:
+    """Train a new or an interrupted run until its number of updates.
+
+    After Ctrl-C or SIGTERM, finish the chunk, save, then raise KeyboardInterrupt or SystemExit(143).
+    """
     run.lock()
     try:
         run.reload()
@@ -63,6 +70,7 @@ def proceed(run: Run, report: Report | None, updates: int | None = None) -> Path
             Trainer(run, report or (lambda record: None)).loop(stop)
     finally:
         run.close()
+    stop.raise_signal()
     return run.path
 
 
@@ -238,7 +246,7 @@ class Trainer:
         self.evaluation = {"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
                            "mean_return": float(rows.returns[chosen].mean()), **record, **rows.counters,
                            **self.cost()}  # fmt: skip
-        self.run.log(self.evaluation)
+        self.run.log(self.evaluation, setting_titles(space, rows.labels))
 
     def run_settings(self, policy: Policy, rows: np.ndarray, on_step: StepCall | None = None) -> Evaluation:
         """Evaluate a policy in some of the settings; each has the same start, whichever others there are."""

@@ -27,7 +27,7 @@ from sparc.report.figures.races import racing_line
 from sparc.report.figures.style import RESOLUTIONS, write
 from sparc.runs.load import load
 from sparc.runs.run import Run
-from sparc.runs.tests import other_physics, tested_with
+from sparc.runs.tests import choose_contexts, other_physics, tested_with
 from sparc.watch.lap_page import LINE, Course, Drive, write_replay
 
 if TYPE_CHECKING:  # brings JAX
@@ -38,17 +38,6 @@ COURSE_POINTS = 6.0  # m apart
 MOST_PICTURES = 12  # of laps, of however many are on the page
 # Where a row of state keeps what a trace holds.
 RECORDED = [COLUMN[{"time": "lap_now", "speed": "vx"}.get(name, name)] for name in TRACE]
-
-
-def choose_contexts(env: str, cars: int) -> np.ndarray:
-    """Choose contexts over the whole test set, OOD ones first."""
-    space = get_env(env).context_space
-    contexts = space.grid(21)
-    ind = space.is_train(contexts)
-    inside, outside = contexts[ind], contexts[~ind]
-    first = min(len(outside), max(-(-cars // 2), cars - len(inside)))  # half of them, more where IND ones run out
-    parts = ((outside, first), (inside, min(len(inside), cars - first)))
-    return np.concatenate([part[np.linspace(0, len(part) - 1, number).round().astype(int)] for part, number in parts])
 
 
 def drive_laps(
@@ -169,7 +158,7 @@ def replay_run(
     if out is not None and out.is_dir():
         raise UserError(f"{out} is a folder: --out takes the file of the page, {out / 'race.html'} for instance.")
     if not names:
-        contexts = choose_contexts(env, cars)
+        contexts = choose_contexts(get_env(env).context_space, cars)
     elif task := car_models(env):
         contexts = np.array([task.context_of(name) for name in names])
     else:

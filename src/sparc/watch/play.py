@@ -18,7 +18,7 @@ from sparc.envs.drawing import font
 from sparc.envs.racing import car_models, context_of, label_of
 from sparc.envs.registry import get_env, make_env
 from sparc.envs.wind.view import choose_backend, make_current, release
-from sparc.errors import RunFailure, SparcError, UserError, nearest
+from sparc.errors import RunFailure, SparcError, UserError, unknown
 from sparc.runs.load import load
 from sparc.runs.run import Run
 from sparc.text import short
@@ -216,8 +216,7 @@ def parse_context(text: str, space: ContextSpace, env: str) -> Array:
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if name not in space.names:
-            known = ", ".join(space.names)
-            raise UserError(f"{env} has no context feature '{name}'.{nearest(name, space.names)} It has {known}.")
+            raise unknown("context feature", name, space.names, "`sparc envs`", of=env)
         if not equals or name in seen:
             raise UserError(f"--context takes each feature once, as name=value with commas between, not '{text}'.")
         seen.add(name)

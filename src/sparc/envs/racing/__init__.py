@@ -46,7 +46,7 @@ def car_models(id: str) -> CarModels | None:
 def context_of(id: str, car: str, tyre: str | None = None) -> Array:
     """Return the context of a car by its name, on its test compound unless told otherwise."""
     if (task := car_models(id)) is None:
-        raise UserError(f"{id} has no cars by name: --car is for races of car models, use --context")
+        raise UserError(f"{id} has no cars by name: only races of car models (RaceCars-…) have.")
     return task.context_of(car, tyre)
 
 
@@ -101,6 +101,8 @@ def _register(track: Track) -> None:
             score=score,
             choose_by=choose_by,
             prepare=partial(prepare, track, task),
+            preparing=f"the built-in AI drives on {track.name}",
+            prepared="reference laps",
             remarks=partial(remarks, track, task),
             preset="racing",
             revision=REVISION,

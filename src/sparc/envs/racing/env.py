@@ -20,7 +20,7 @@ from sparc.envs.racing.tasks import NOT_COMPLETED, PHYSICS, UNCLEAN, Task
 from sparc.envs.racing.torcs.field import Field
 from sparc.envs.racing.torcs.simulator import COLUMN, CONTROL_STEP
 from sparc.envs.racing.tracks import Track
-from sparc.errors import UserError, nearest
+from sparc.errors import UserError, unknown
 
 EPISODE_STEPS = 1500  # 150 s
 # Left is positive; throttle above zero, brake below. See `commands` for what becomes of them.
@@ -267,7 +267,7 @@ def choose_by(measures: Mapping[str, Array]) -> float:
 
 def _one_of(what: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
-        raise UserError(f"{what} must be {' or '.join(known)}, got '{value}'.{nearest(str(value), known)}")
+        raise unknown(what, value, known)
     return value
 
 

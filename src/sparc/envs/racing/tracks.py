@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparc.envs.racing.torcs.installation import DATA, check_whole
-from sparc.errors import UserError, nearest
+from sparc.errors import UserError, unknown
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,11 @@ class Track:
             files = [file for file in DATA.glob("tracks/*/*/*.xml") if file.stem == file.parent.name]
             categories = {file.stem: file.parent.parent.name for file in files}
             known = [name for name, category in categories.items() if category == self.category] or [*categories]
-            near = nearest(self.name, known)
             if self.name in categories:
-                near = f" It is in '{categories[self.name]}'."
-            raise UserError(
-                f"TORCS has no track '{self.name}' in its category '{self.category}', {self.file} is missing.{near}"
-            )
+                right = f"it is in '{categories[self.name]}', not in '{self.category}'"
+                raise UserError(f"the track '{self.name}' is of another category: {right}.")
+            where = f"TORCS's category '{self.category}'"
+            raise unknown("track", self.name, known, str(self.file.parent.parent), of=where)
         check_whole(self.files(), "torcs-data")
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sparc.envs.racing.cars.description import TORCS_DRIVE
 from sparc.envs.racing.cars.tyres import friction
-from sparc.errors import UserError, nearest
+from sparc.errors import UserError, unknown
 
 CATALOGUE = Path(__file__).with_name("cars.csv")
 SOURCES = ("combustion", "turbo", "electric")
@@ -146,12 +146,11 @@ def read_catalogue() -> tuple[Car, ...]:
 
 
 def find_car(name: str) -> Car:
-    """Return a car by its name, or say which name is nearest."""
+    """Return a car by its name, or raise a UserError with the nearest name."""
     cars = {car.name: car for car in read_catalogue()}
     if name not in cars:
         padded = re.sub(r"-(\d)$", r"-0\1", name)  # kei-7 is meant to be kei-07, not kei-17
-        known = nearest(padded, cars) or " Names are a class and a number: 'kei-07'."
-        raise UserError(f"unknown car '{name}'.{known}")
+        raise unknown("car", name, [padded] if padded in cars else cars, "docs/environments/racing-cars.md")
     return cars[name]
 
 

@@ -14,7 +14,7 @@ from html import escape, unescape
 from typing import TYPE_CHECKING
 
 from sparc.envs.racing.cars.tyres import friction
-from sparc.errors import UserError, nearest
+from sparc.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from sparc.envs.racing.cars.car import Car
@@ -125,7 +125,7 @@ PHYSICS = {
 def describe(car: Car, tyre: str, physics: str = "standard") -> str:
     """Return a car on its tyres in TORCS's XML."""
     if physics not in PHYSICS:
-        raise UserError(f"no physics '{physics}'.{nearest(physics, PHYSICS)} Choose one of {', '.join(PHYSICS)}")
+        raise unknown("physics", physics, PHYSICS)
     friction(tyre)  # an unknown compound is said here
     return _describe(car, tyre, PHYSICS[physics])
 

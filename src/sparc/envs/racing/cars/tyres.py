@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparc.errors import UserError, nearest
+from sparc.errors import unknown
 
 LEAST, MOST = 0.70, 1.40  # friction factors: with less, TORCS's driver leaves the road
 # How far each compound is from the hardest to the softest, after the performance figures of the game the paper used.
@@ -23,5 +23,5 @@ COMPOUNDS = {name: round(LEAST + share * (MOST - LEAST), 3) for name, share in S
 def friction(tyre: str) -> float:
     """Return the friction factor of a compound by its name."""
     if tyre not in COMPOUNDS:
-        raise UserError(f"no tyre '{tyre}'.{nearest(tyre, COMPOUNDS)} Choose one of {', '.join(COMPOUNDS)}")
+        raise unknown("tyre", tyre, COMPOUNDS)
     return COMPOUNDS[tyre]

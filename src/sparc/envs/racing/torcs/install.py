@@ -1,7 +1,7 @@
 """Set TORCS up: install its packages, fetch its headers, build the worker on this machine, check it against the game.
 
-Run by `make torcs` as `python -m sparc.envs.racing.torcs.install`. TORCS is licensed under the GPL: it is linked here,
-on the user's machine, and nothing of it is shipped with this package.
+`sparc racing install` and `make torcs` run it, the latter as `python -m sparc.envs.racing.torcs.install`. TORCS is
+licensed under the GPL: it is linked here, on the user's machine, and nothing of it is shipped with this package.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
+from sparc.envs.contextual import ProgressCall
 from sparc.envs.racing.torcs.installation import (
     DRIVER,
     LINKED,
@@ -33,10 +37,19 @@ from sparc.errors import SparcError, UserError
 PACKAGES = ("torcs", "torcs-data", "g++", "xz-utils")
 HEADERS = ("interfaces", "libs/tgf", "libs/robottools", "libs/portability", "linux", "modules/simu/simuv2",
            "modules/simu/simuv2/SOLID-2.0/include", "modules/simu/simuv2/SOLID-2.0/include/SOLID")  # fmt: skip
+SOURCE_MB = 400  # of TORCS's source package
+LOOK_SECONDS = 0.5  # between two looks at how much of it is there
 CHECK = (DRIVER, 3, "car1-trb1", "road", "g-track-1", 3)  # driver, number, its car, track's category, track, laps
+
+Bar = Callable[[str, str], AbstractContextManager[ProgressCall]]  # makes a progress bar from a title and a unit
 
 
 # Setting it up
+
+
+def no_bar(title: str, unit: str) -> AbstractContextManager[ProgressCall]:
+    """Show no progress bar: the lines that are printed say what goes on."""
+    return nullcontext(lambda done, total: None)
 
 
 def install_packages() -> None:
@@ -46,7 +59,8 @@ def install_packages() -> None:
         return
     root = [] if os.geteuid() == 0 else ["sudo", "-n"]
     if not shutil.which("apt-get") or (root and subprocess.run([*root, "true"], capture_output=True).returncode):
-        raise UserError(f"racing needs the Debian packages {' '.join(missing)}; as root: apt-get install the same")
+        names = " ".join(missing)
+        raise UserError(f"racing needs the Debian packages {names}: install them as root, apt-get install {names}")
     print(f"Installing {' '.join(missing)} (a minute)", flush=True)
     environment = [*root, "env", "DEBIAN_FRONTEND=noninteractive"]
     for arguments in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
@@ -68,7 +82,32 @@ def _run(command: list[str], what: str, **how: object) -> None:
         raise SparcError(f"{what} failed: {said[-1] if said else f'exit code {run.returncode}'}")
 
 
-def fetch_headers(version: str, folder: Path) -> None:
+def _fetch(command: list[str], what: str, folder: Path, progress: ProgressCall) -> None:
+    """Run a command that downloads into a folder, and report how many megabytes are there."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=said)
+        try:
+            while process.poll() is None:
+                progress(_megabytes(folder), SOURCE_MB)
+                time.sleep(LOOK_SECONDS)
+        finally:
+            process.terminate()
+            process.wait()
+        if process.returncode:
+            said.seek(0)
+            lines = said.read().strip().splitlines()
+            raise SparcError(f"{what} failed: {lines[-1] if lines else f'exit code {process.returncode}'}")
+
+
+def _megabytes(folder: Path) -> int:
+    size = 0
+    for file in folder.rglob("*"):
+        with suppress(OSError):  # a temporary file that is gone
+            size += file.stat().st_size
+    return size // 10**6
+
+
+def fetch_headers(version: str, folder: Path, bar: Bar) -> None:
     """Fetch the headers of this very version from Debian's source package, with an apt configuration of our own."""
     lists = folder / "lists"
     (lists / "partial").mkdir(parents=True)
@@ -85,9 +124,11 @@ def fetch_headers(version: str, folder: Path) -> None:
     apt = ["apt-get", "-qq", "-o", "Dir::Etc::SourceList=/dev/null", "-o", f"Dir::Etc::SourceParts={sources}",
            "-o", f"Dir::State::Lists={lists}", "-o", "APT::Sandbox::User=root"]  # fmt: skip
     source = version.partition("+b")[0]  # a rebuild has the same source
-    print("Fetching TORCS's headers from its source package (400 MB, of which 1 MB stays)", flush=True)
+    print(f"Fetching TORCS's headers from its source package ({SOURCE_MB} MB, of which 1 MB stays)", flush=True)
     _run([*apt, "update"], "apt-get update for source packages")
-    _run([*apt, "--download-only", "source", f"torcs={source}"], "fetching TORCS's source package", cwd=folder)
+    with bar("fetching TORCS's source package", "MB") as progress:
+        command = [*apt, "--download-only", "source", f"torcs={source}"]
+        _fetch(command, "fetching TORCS's source package", folder, progress)
     _run(["apt-get", "-qq", "download", "libplib-dev"], "fetching plib's headers", cwd=folder)
     archive, plib = next(folder.glob("torcs_*.orig.tar.*")), next(folder.glob("libplib-dev*.deb"))
     kept = _made(folder / "headers")
@@ -101,12 +142,12 @@ def _lines(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.is_file() else []
 
 
-def build(version: str, libraries: Path, worker: Path) -> None:
+def build(version: str, libraries: Path, worker: Path, bar: Bar = no_bar) -> None:
     """Build the worker, complete or not at all."""
     headers = cache_folder() / f"headers-{version}"
     if not headers.is_dir():
         with tempfile.TemporaryDirectory(prefix=".headers-", dir=_made(cache_folder())) as name:
-            fetch_headers(version, Path(name))
+            fetch_headers(version, Path(name), bar)
             try:
                 (Path(name) / "headers").rename(headers)
             except OSError:
@@ -214,19 +255,25 @@ def check(torcs: Installation) -> str:
     return f"{driver} laps {road[1]} in {', '.join(f'{lap:.3f}' for lap in ours)} s, here and in the game"
 
 
+def install(bar: Bar = no_bar) -> str:
+    """Set up what is missing, check it, and return a line on the result."""
+    install_packages()
+    version = package_version()
+    if version is None or not version.startswith(VERSION):
+        raise UserError(f"racing needs TORCS {VERSION}; apt gives {version or 'none'}: {OTHER_VERSION}")
+    libraries = find_libraries()
+    worker = worker_file(fingerprint(version, libraries))
+    if not worker.is_file():
+        build(version, libraries, worker, bar)
+    torcs = find_torcs()
+    print("Checking the worker: a race in it and in the game (some seconds)", flush=True)
+    return f"TORCS {torcs.version}: {check(torcs)}"
+
+
 def main() -> int:
-    """Set up what is missing, check it, and tell."""
+    """Install, and report an error in one line."""
     try:
-        install_packages()
-        version = package_version()
-        if version is None or not version.startswith(VERSION):
-            raise UserError(f"racing needs TORCS {VERSION}; apt gives {version or 'none'}: {OTHER_VERSION}")
-        libraries = find_libraries()
-        worker = worker_file(fingerprint(version, libraries))
-        if not worker.is_file():
-            build(version, libraries, worker)
-        torcs = find_torcs()
-        print(f"TORCS {torcs.version}: {check(torcs)}")
+        print(install())
     except SparcError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -18,7 +18,7 @@ LIBRARIES = Path("/usr/lib")
 SOURCE = Path(__file__).with_name("worker")
 LINKED = ("modules/simu/simuv2.so", "modules/track/track.so", "lib/librobottools.so", "lib/libtgf.so", "lib/libtxml.so")
 DRIVER = "inferno"  # of TORCS's: it drives the reference laps, and the check of the worker
-REMEDY = "run `make torcs`"
+REMEDY = "run `sparc racing install`"
 OTHER_VERSION = f"install Debian's packages of it: apt-get install 'torcs={VERSION}*' 'torcs-data={VERSION}*'"
 
 

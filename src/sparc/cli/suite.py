@@ -1,0 +1,160 @@
+"""`sparc suite` and `sparc report`: many runs, and what they show."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+from sparc.cli.parser import Commands, Parser, parse_int
+
+GROUP_EXAMPLES = """\
+sparc suite list
+sparc suite run smoke
+sparc suite report smoke"""
+RUN_EXAMPLES = """\
+sparc suite run smoke
+sparc suite run mujoco --updates 300000 --seeds 0 1
+sparc suite run mujoco --envs WindHopper-v5 --methods sparc rma --jobs 4
+sparc suite run my.yaml"""
+REPORT_EXAMPLES = """\
+sparc suite report mujoco
+sparc suite report mujoco --out results/mujoco"""
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    help = "run the experiments of a suite and report on them"
+    actions = commands.add_group("suite", help, GROUP_EXAMPLES, "actions")
+    actions.add("list", list_suites, "list the suites that come with sparc", "sparc suite list")
+
+    run = actions.add(
+        "run", run_suite, "run a suite or continue it; it may be stopped or killed at any time", RUN_EXAMPLES
+    )
+    add_suite(run)
+    run.add_argument(
+        "--updates", type=parse_int(), metavar="N",
+        help="updates of reinforcement learning of each run, instead of the suite's",
+    )  # fmt: skip
+    run.add_argument("--seeds", nargs="+", type=parse_int(0), metavar="K", help="seeds instead of the suite's")
+    run.add_argument("--envs", nargs="+", metavar="ENV", help="environments instead of the suite's")
+    run.add_argument("--methods", nargs="+", metavar="METHOD", help="methods instead of the suite's")
+    run.add_argument("--jobs", type=parse_int(), metavar="N", help="runs at a time (default: the number of cores)")
+
+    add_suite(actions.add("status", show_status, "show the state of each run of a suite", "sparc suite status mujoco"))
+
+    help = "write tables, figures and one HTML page of the results so far"
+    report = actions.add("report", report_suite, help, REPORT_EXAMPLES)
+    add_suite(report)
+    report.add_argument(
+        "--out", type=Path, metavar="DIR", help="a folder to write into (default report/ in the suite's folder)"
+    )
+
+    help = "draw the figures and the page again from the tables of a suite's results"
+    again = commands.add("report", redraw, help, "sparc report results/mujoco")
+    again.add_argument("folder", type=Path, metavar="DIR", help="a folder that `sparc suite report` has written")
+
+
+def add_suite(parser: Parser) -> None:
+    """Add the arguments that name a suite and its folder."""
+    parser.add_argument("suite", metavar="SUITE", help="a suite's name, see `sparc suite list`, or a YAML file")
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the suite's folder (default runs/<suite>)")
+
+
+def list_suites(parsed: argparse.Namespace) -> int:
+    """`sparc suite list`."""
+    from sparc.cli.display import suite_table
+    from sparc.suites.suite import provided
+
+    suite_table(provided())
+    return 0
+
+
+def run_suite(parsed: argparse.Namespace) -> int:
+    """`sparc suite run`."""
+    from sparc.suites.plan import enrol, folder_of, planned
+
+    folder = folder_of(parsed.suite, parsed.run_dir)
+    suite = enrol(
+        parsed.suite,
+        folder,
+        updates=parsed.updates,
+        seeds=parsed.seeds,
+        envs=parsed.envs,
+        methods=parsed.methods,
+    )
+
+    from sparc.suites.runner import Runner
+
+    runner = Runner(suite, folder, parsed.jobs)
+    count, all_planned = len(runner.members), len(planned(parsed.suite, folder).members())
+    others = f" (of {all_planned} in the folder's plan)" if all_planned > count else ""
+    print(f"{suite.name}: {count} run{'s' * (count > 1)}{others} in {folder}, {runner.jobs} at a time", flush=True)
+    done = runner.run()
+    print(runner.conclusion())
+    if done:
+        where = f" --run-dir {parsed.run_dir}" if parsed.run_dir else ""
+        print(f"next: sparc suite report {parsed.suite}{where}")
+        return 0
+    states = {standing.state for standing in runner.standings.values()}
+    if states & {"waiting", "stopped"}:
+        print(f"continue with: {command_of(parsed)}")
+    return runner.exit_code or int(bool(states & {"failed", "other config"}))
+
+
+def command_of(parsed: argparse.Namespace) -> str:
+    """Return the command line that continues the suite with the same options."""
+    words = ["sparc", "suite", "run", parsed.suite]
+    for name in ("updates", "seeds", "envs", "methods", "jobs", "run_dir"):
+        if value := getattr(parsed, name):
+            words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+    return shlex.join(words)
+
+
+def show_status(parsed: argparse.Namespace) -> int:
+    """`sparc suite status`."""
+    from sparc.suites.plan import folder_of, planned
+    from sparc.suites.runner import Runner
+
+    folder = folder_of(parsed.suite, parsed.run_dir)
+    Runner(planned(parsed.suite, folder), folder).print_all()
+    return 0
+
+
+def report_suite(parsed: argparse.Namespace) -> int:
+    """`sparc suite report`."""
+    from sparc.cli.display import step_bar
+    from sparc.suites import tables as results
+    from sparc.suites.gather import gather
+    from sparc.suites.plan import folder_of, planned
+
+    folder = folder_of(parsed.suite, parsed.run_dir)
+    out = parsed.out or folder / "report"
+    with step_bar("reading", "runs") as progress:
+        found = gather(planned(parsed.suite, folder), folder, progress)
+    results.write(found, out)
+    return draw(out)
+
+
+def redraw(parsed: argparse.Namespace) -> int:
+    """`sparc report`."""
+    return draw(parsed.folder)
+
+
+def draw(folder: Path) -> int:
+    """Draw the figures and the page from a folder's tables."""
+    from sparc.cli.display import step_bar
+    from sparc.report.figures.suite import write_all
+    from sparc.report.page import write_report
+    from sparc.suites import tables as results
+
+    found = results.read(folder)
+    page = folder / "report.html"
+    with step_bar("drawing", "figures") as progress:
+        figures = write_all(found, folder / "figures", progress)
+    write_report(found, page, figures)
+    gaps = [member for member in found.manifest["members"] if member["state"] != "done"]
+    if gaps:
+        print(f"{len(gaps)} of {len(found.manifest['members'])} runs have no results yet; the page marks them")
+    print(f"tables:  {folder}\nfigures: {folder / 'figures'}\npage:    {page}")
+    return 0
