@@ -22,7 +22,7 @@ from sparc.deploy import runtime
 from sparc.deploy.contract import SCHEMA, spec_of
 from sparc.deploy.export import Exported, from_folder, from_run, write
 from sparc.deploy.graph import CONTRACT_KEY, build_model
-from sparc.deploy.load import load, load_any
+from sparc.deploy.load import load
 from sparc.deploy.runners import CPolicy, OnnxPolicy, check_export
 from sparc.envs.boat.env import DT
 from sparc.envs.registry import get_env
@@ -274,7 +274,7 @@ def changed(folder: Path, **values: Any) -> None:
     [
         (lambda folder: changed(folder, format=2), "has format 2, this reader knows up to 1: use the sparc_policy.py"),
         (lambda folder: changed(folder, kind="cake"), "is not the contract of an exported policy"),
-        (lambda folder: changed(folder, network={}), "is not whole: 'width'"),
+        (lambda folder: changed(folder, network={}), "is not whole: 'log_std_range'"),
         (lambda folder: (folder / "contract.json").write_text("{"), "is no JSON"),
         (lambda folder: (folder / "contract.json").unlink(), "is no exported policy: contract.json: No such file"),
         (lambda folder: (folder / "policy.safetensors").unlink(), "policy.safetensors: No such file"),
@@ -299,7 +299,7 @@ def test_loading_executes_nothing(boat_export: Path, tmp_path: Path) -> None:
     (folder / "__init__.py").write_text(trap)
     (folder / "numpy.py").write_text(trap)
     runtime.load(folder)
-    load_any(folder)
+    load(folder)
     assert isinstance(from_folder(folder), Exported)
 
 
