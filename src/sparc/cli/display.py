@@ -228,14 +228,13 @@ def policy_table(found: Mapping[str, Mapping[str, Any]]) -> None:
     """Print the policies that come with sparc, by name, with their returns in and out of distribution."""
     table = Table()
     for column in ("policy", "method", "updates", "IND return", "OOD return", "contexts, trained on"):
-        table.add_column(column, justify="right" if "return" in column or column == "updates" else "left")
+        right = "return" in column or column == "updates"
+        table.add_column(column, justify="right" if right else "left", no_wrap=column == "policy")
     for name, contract in found.items():
         tested = contract["results"][0] if contract["results"] else {}
         returns = [f"{tested[part]['mean']:,.1f}" if part in tested else MISSING for part in ("ind", "ood")]
         context = contract["context"]
         rows = zip(context["names"], context["train"]["low"], context["train"]["high"], context["units"], strict=True)
-        ranges = ", ".join(
-            f"{feature} {short(low)} to {short(high)} {unit}".rstrip() for feature, low, high, unit in rows
-        )
+        ranges = ", ".join(f"{feature} {low:g} to {high:g} {unit}".rstrip() for feature, low, high, unit in rows)
         table.add_row(name, contract["method"], f"{contract['checkpoint']:,}", *returns, ranges)
     Console().print(table)

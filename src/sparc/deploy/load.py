@@ -14,7 +14,7 @@ from sparc.deploy import runtime
 from sparc.deploy.contract import describe_policy, spec_of
 from sparc.deploy.export import Exported, from_folder
 from sparc.deploy.library import policy_folder
-from sparc.errors import UserError
+from sparc.errors import unknown
 from sparc.methods.build import build_policy
 from sparc.methods.nets import ContextEncoder
 from sparc.runs import checkpoint
@@ -48,8 +48,9 @@ def open_source(source: str | Path, which: str | int = "best") -> Source:
         about = config.method, config.seed, config.env, config.env_options
         return Source(run.path.name, run.path / "videos", *about, number, lambda: load_with_psi(run, number))
     exported = from_folder(folder)
-    about = tuple(exported.contract[name] for name in ("method", "seed", "env", "env_options", "checkpoint"))
-    return Source(folder.name, VIDEOS, *about, lambda: rebuild(exported))
+    contract = exported.contract
+    trained = contract["method"], contract["seed"], contract["env"], contract["env_options"], contract["checkpoint"]
+    return Source(folder.name, VIDEOS, *trained, lambda: rebuild(exported))
 
 
 def rebuild(exported: Exported) -> tuple[Policy, ContextEncoder | None]:
@@ -68,7 +69,7 @@ def load(source: str | Path, which: str | int = "best", backend: str = "jax") ->
     With backend="numpy" it is the runtime that exports have: faster for few rows, without noise keys.
     """
     if backend not in BACKENDS:
-        raise UserError(f"backend must be {' or '.join(BACKENDS)}, not '{backend}'.")
+        raise unknown("backend", backend, BACKENDS)
     policy, _ = open_source(source, which).load()
     if backend == "jax":
         return policy
