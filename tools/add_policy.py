@@ -1,6 +1,6 @@
 """Put a run's best checkpoint among the policies that come with sparc: python tools/add_policy.py RUN [NAME]
 
-Evaluate the run first (`sparc evaluate RUN --adaptation`): the contract carries the results that `sparc policies` lists.
+Evaluate the run first (`sparc evaluate RUN --adaptation`): its results become part of the contract.
 Only what cannot be made again is kept: `sparc export sparc://NAME --to DIR` writes all runtimes.
 """
 

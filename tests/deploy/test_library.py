@@ -17,6 +17,7 @@ from sparc.deploy.contract import SCHEMA
 from sparc.deploy.library import FOLDER, policies
 from sparc.envs.registry import get_env
 from sparc.errors import UserError
+from sparc.runs.run import Run
 
 BOAT = "DriftingBoat-v0"
 NAMES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
@@ -99,10 +100,8 @@ def test_mistakes_get_one_line(
     assert message in err and err.count("\n") == 1
 
 
-def test_a_run_is_exported_into_its_own_directory(
-    sparc_cli: Cli, boat_export: Path, trained: Callable[[str], object]
-) -> None:
-    run = trained("sparc").path  # type: ignore[attr-defined]
+def test_a_run_is_exported_into_its_own_directory(sparc_cli: Cli, trained: Callable[[str], Run]) -> None:
+    run = trained("sparc").path
     done = sparc_cli("export", run, "--no-onnx", "--checkpoint", "last")
     assert done.returncode == 0, done.stderr
     assert (run / "export" / "1500" / "sparc_policy.py").is_file()
