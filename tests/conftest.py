@@ -1,5 +1,6 @@
 """What several tests share: a cache of compiled programs, a tiny configuration, the real command line, and needs."""
 
+import functools
 import os
 import shutil
 import subprocess
@@ -34,6 +35,7 @@ MARKERS = {
     "finished": "slow",  # trains a run
     "runs": "slow",  # trains a run of several methods
     "measured": "slow",  # trains on an environment of its own
+    "trained": "slow",  # trains methods to be exported
 }
 ENVIRONMENTS = sorted(all_envs())  # as sparc ships them, before tests register their own
 SPARC = (sys.executable, "-m", "sparc")
@@ -169,6 +171,24 @@ def sparc_cli(
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """A function that trains a method on the boat, once per session."""
+    from exporting import train_on_boat
+
+    return functools.cache(lambda method: train_on_boat(method, tmp_path_factory.mktemp("trained") / method))
+
+
+@pytest.fixture(scope="session")
+def boat_export(trained: Callable[[str], Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole export of SPARC on the boat; tests that change it copy it first."""
+    from sparc.deploy.export import from_run, write
+
+    folder = tmp_path_factory.mktemp("export") / "boat"
+    write(from_run(trained("sparc")), folder, c=True, js=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,9 @@ EPISODE_STEPS = 100
 WIDTH, HEIGHT = 640, 480  # pixels of a picture
 PICTURES_PER_SECOND = 10  # ten times as fast as real boats
 
+OBSERVATION = (("x", "m"), ("y", "m"))  # the boat's offset from the buoy
+ACTION = (("velocity x", f"{SPEED:g} m/s"), ("velocity y", f"{SPEED:g} m/s"))  # through the water
+
 CURRENT = ContextSpace.box(x=("m/s", (-0.5, 0.5), (-1.0, 1.0)), y=("m/s", (-0.5, 0.5), (-1.0, 1.0)))
 
 
@@ -121,4 +124,7 @@ def register() -> None:
         make_vector="sparc.envs.boat.env:BoatVectorEnv",
         max_episode_steps=EPISODE_STEPS,
         summary="hold a boat at a buoy in an unknown current",
+        observation=OBSERVATION,
+        action=ACTION,
+        period=DT,
     )

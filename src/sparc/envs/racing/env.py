@@ -25,6 +25,8 @@ from sparc.envs.racing.tracks import Track
 from sparc.errors import UserError, unknown
 
 EPISODE_STEPS = 1500  # 150 s
+# Left is positive; throttle above zero, brake below. See `commands` for what becomes of them.
+ACTION = (("steering", "lock"), ("pedal", "full throttle or brake"))
 TOP_START_SPEED = 104.607 / 3.6  # m/s
 BESIDE = 1.05  # of half the width: starts may be a little beside the track
 FACING = 30.0  # m ahead on the centre line: where a car looks at the start
