@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sparc.cli import commands
+from sparc.cli import commands, live
 from sparc.cli.bench import BENCHES, TIME_TO_RETURN
 from sparc.config import FIELDS, PRESETS
 from sparc.errors import SparcError, UserError, nearest
@@ -40,6 +40,7 @@ EXAMPLES = {
     "  sparc play RUN --compare RUN2 RUN3 --context x=4 --steps 200 --video side-by-side.mp4\n"
     "  sparc play RUN --car rally-07 --tyre racing-soft     (racing: RaceCars)\n"
     "  sparc play RUN --context power=1.5,mass=0.5          (racing: RacePowerMass)",
+    "live": live.EXAMPLES,
     "suite": "  sparc suite list\n  sparc suite run smoke\n  sparc suite report smoke",
     "suite list": "  sparc suite list",
     "suite run": "  sparc suite run smoke\n"
@@ -166,6 +167,7 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     play.add_argument("--fps", help="pictures per second at most, in real time (default 50, of a GIF 15)")
     play.add_argument("--width", help="of one panel, in pixels (default 640, 480 for two, 400 for three, GIFs less)")
 
+    live.add(command)
     add_suite(command)
     report = command("report", "draw figures and page anew from the tables of a suite's results")
     report.add_argument("folder", type=Path, help="a folder that `sparc suite report` has written")
@@ -293,6 +295,7 @@ RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "replay": commands.replay,
     "references": commands.references,
     "play": commands.play,
+    "live": live.live,
     "suite list": commands.suite_list,
     "suite run": commands.suite_run,
     "suite status": commands.suite_status,

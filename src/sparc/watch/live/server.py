@@ -1,0 +1,161 @@
+"""The live page's server: a few files and one WebSocket on 127.0.0.1, behind a token in the address."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hmac
+import json
+import logging
+import secrets
+import signal
+import webbrowser
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sparc.errors import UserError
+from sparc.watch.live.session import Session
+from sparc.watch.live.stage import Cast
+
+HOST = "127.0.0.1"
+PAGE = Path(__file__).parent / "page"
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+MOST_INCOMING = 4096  # bytes of a message of the page
+MISSING = "sparc live needs the package websockets: pip install 'sparc-rl[live]'"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self' ws://{host}; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+class Server:
+    """Serves one session. Every tab gets the newest frame when it has taken the one before; none are queued."""
+
+    def __init__(self, casts: Sequence[Cast], seed: int = 0) -> None:
+        try:
+            import websockets  # noqa: F401
+        except ImportError:
+            raise UserError(MISSING) from None
+        self.token = secrets.token_urlsafe(16)
+        self.files = {file.name: file.read_bytes() for file in sorted(PAGE.iterdir()) if file.suffix in TYPES}
+        self.session = Session(casts, seed, self._notify)
+        self.address = ""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news: set[asyncio.Event] = set()
+
+    def _notify(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(lambda: [event.set() for event in self._news])
+
+    async def run(self, port: int, started: Callable[[str], None]) -> None:
+        """Serve until a signal asks to end, or the task is cancelled."""
+        from websockets.asyncio.server import serve
+
+        self._loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        for name in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(name, ended.set)
+        quiet = logging.getLogger("sparc.live")  # a closed tab in mid-handshake is not worth a traceback
+        quiet.addHandler(logging.NullHandler())
+        quiet.propagate = False
+        try:
+            server = await serve(
+                self._talk, HOST, port, process_request=self._respond, max_size=MOST_INCOMING, compression=None,
+                logger=quiet,
+            )  # fmt: skip
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise UserError(f"port {port} is in use: choose another with --port, or leave it out for a free one") from None
+        self.host = f"{HOST}:{server.sockets[0].getsockname()[1]}"
+        self.address = f"http://{self.host}/{self.token}/"
+        self.session.start()
+        started(self.address)
+        try:
+            await ended.wait()
+        finally:
+            self.session.stop()
+            server.close()
+            await asyncio.to_thread(self.session.join, 5.0)
+            await server.wait_closed()
+
+    def _respond(self, connection: Any, request: Any) -> Any:
+        """Answer with a file of the page; None lets the WebSocket be opened."""
+        from websockets.datastructures import Headers
+        from websockets.http11 import Response
+
+        _, token, name, *rest = [*request.path.partition("?")[0].split("/"), "", ""]
+        own_host = request.headers.get("Host") in (self.host, self.host.replace(HOST, "localhost"))
+        if not own_host or not hmac.compare_digest(token.encode(), self.token.encode()):
+            status, reason, kind, body = 403, "Forbidden", "text/plain", b"Wrong token: use the address that sparc live printed.\n"
+        elif name == "socket" and request.headers.get("Upgrade", "").lower() == "websocket":
+            if request.headers.get("Origin") in (f"http://{request.headers['Host']}", None):
+                return None
+            status, reason, kind, body = 403, "Forbidden", "text/plain", b"Wrong origin.\n"
+        elif any(rest) or (name or "page.html") not in self.files:
+            status, reason, kind, body = 404, "Not Found", "text/plain", b"There is no such file.\n"
+        else:
+            file = name or "page.html"
+            status, reason, kind, body = 200, "OK", TYPES[Path(file).suffix], self.files[file]
+        headers = {
+            "Content-Type": f"{kind}; charset=utf-8",
+            "Content-Length": str(len(body)),
+            "Content-Security-Policy": POLICY.format(host=request.headers.get("Host", "")),
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+            "Connection": "close",
+        }
+        return Response(status, reason, Headers(headers), body)
+
+    async def _talk(self, connection: Any) -> None:
+        """Talk to one tab until it is closed."""
+        from websockets.exceptions import ConnectionClosed
+
+        news = asyncio.Event()
+        news.set()
+        self._news.add(news)
+        self.session.watched(+1)
+        sender = asyncio.create_task(self._send(connection, news))
+        try:
+            async for message in connection:
+                try:
+                    self.session.tell(json.loads(message))
+                except ValueError:
+                    continue
+        except ConnectionClosed:
+            pass
+        finally:
+            self._news.discard(news)
+            self.session.watched(-1)
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+
+    async def _send(self, connection: Any, news: asyncio.Event) -> None:
+        """Send the newest frame whenever there is one and the last has left; what came in between is dropped."""
+        seen, greeted = 0, ""
+        while True:
+            await news.wait()
+            news.clear()
+            frame = self.session.frame
+            if self.session.hello is not None and self.session.hello != greeted:
+                greeted = self.session.hello
+                await connection.send(f'{{"hello": {greeted}}}')
+            if frame is not None:
+                samples = self.session.since(seen)
+                seen = max(seen, frame.number)
+                await connection.send(f'{{"frame": {frame.state}, "samples": [{", ".join(samples)}]}}')
+
+
+def serve(casts: Sequence[Cast], port: int = 0, seed: int = 0, open_browser: bool = True, say: Any = print) -> None:
+    """Serve the page until Ctrl-C."""
+    server = Server(casts, seed)
+
+    def started(address: str) -> None:
+        say(f"live: {address}")
+        say("Ctrl-C ends it.")
+        if open_browser:
+            webbrowser.open(address)
+
+    asyncio.run(server.run(port, started))
