@@ -176,7 +176,7 @@ class WindEnv(ContextualEnv):
 
     def push(self, rng: np.random.Generator) -> None:
         """Shove the robot forwards or backwards, and a little upwards."""
-        base = self.env.unwrapped
+        base: Any = self.env.unwrapped
         base.data.qvel[0] += rng.choice([-SHOVE, SHOVE])
         base.data.qvel[1 if planar(base.model) else 2] += SHOVE / 3
 

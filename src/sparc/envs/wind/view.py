@@ -28,7 +28,7 @@ ARROW_LENGTH = 1.0  # m, of the strongest wind there is
 ARROW_RADIUS = 0.04  # m
 SLIM = 0.12  # radius : length of an arrow so short that it would be all head
 CALM = 1e-6  # of the strongest wind: below it there is no direction to show
-SEEN = 0.8  # height of what a camera sees : its distance
+SEEN = 0.68  # height of what a camera sees : its distance
 HEADROOM = 0.5  # m: how far the torso may rise above the middle of the picture before the camera rises, too
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()  # viewers

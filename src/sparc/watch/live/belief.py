@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,9 +53,11 @@ class Belief:
 
     def read(self, latent: Array, context: Array) -> dict[str, Any]:
         """Return what a page shows of φ(h) under a context: place, estimate, distance from ψ(c)."""
-        distance = float(np.linalg.norm(latent - self.truth(context))) / self.unit
+        truth = self.truth(context)
+        distance = float(np.linalg.norm(latent - truth)) / self.unit
         return {
             "phi": self.place(latent).round(4).tolist(),
+            "psi": self.place(truth).round(4).tolist(),
             "estimate": [float(f"{value:.4g}") for value in self.estimate(latent)],
             "distance": round(distance, 4),
         }
@@ -70,7 +73,7 @@ class Belief:
         low, high = self.space.train.low, self.space.train.high
         along = np.linspace(0.0, 1.0, EDGE)[:, None]
         corners = np.array([low, [high[0], low[1]], high, [low[0], high[1]], low])
-        edge = np.concatenate([a + along * (b - a) for a, b in zip(corners[:-1], corners[1:], strict=True)])
+        edge = np.concatenate([a + along * (b - a) for a, b in pairwise(corners)])
         return {
             "lines": [line.tolist() for line in lines],
             "box": self.place(encode(self.psi, edge)).round(3).tolist(),

@@ -11,6 +11,7 @@ import secrets
 import signal
 import webbrowser
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ HOST = "127.0.0.1"
 PAGE = Path(__file__).parent / "page"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 MOST_INCOMING = 4096  # bytes of a message of the page
-MISSING = "sparc live needs the package websockets: pip install 'sparc-rl[live]'"
+MISSING = "sparc live needs the package websockets: pip install 'sparc-rl[live]'."
+WRONG_TOKEN = b"Wrong token: use the address that sparc live printed.\n"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self' ws://{host}; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -46,7 +48,11 @@ class Server:
 
     def _notify(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(lambda: [event.set() for event in self._news])
+            self._loop.call_soon_threadsafe(self._spread)
+
+    def _spread(self) -> None:
+        for event in self._news:
+            event.set()
 
     async def run(self, port: int, started: Callable[[str], None]) -> None:
         """Serve until a signal asks to end, or the task is cancelled."""
@@ -67,7 +73,9 @@ class Server:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            raise UserError(f"port {port} is in use: choose another with --port, or leave it out for a free one") from None
+            raise UserError(
+                f"port {port} is in use: choose another with --port, or leave it out for a free one"
+            ) from None
         self.host = f"{HOST}:{server.sockets[0].getsockname()[1]}"
         self.address = f"http://{self.host}/{self.token}/"
         self.session.start()
@@ -85,29 +93,28 @@ class Server:
         from websockets.datastructures import Headers
         from websockets.http11 import Response
 
-        _, token, name, *rest = [*request.path.partition("?")[0].split("/"), "", ""]
-        own_host = request.headers.get("Host") in (self.host, self.host.replace(HOST, "localhost"))
-        if not own_host or not hmac.compare_digest(token.encode(), self.token.encode()):
-            status, reason, kind, body = 403, "Forbidden", "text/plain", b"Wrong token: use the address that sparc live printed.\n"
-        elif name == "socket" and request.headers.get("Upgrade", "").lower() == "websocket":
-            if request.headers.get("Origin") in (f"http://{request.headers['Host']}", None):
-                return None
-            status, reason, kind, body = 403, "Forbidden", "text/plain", b"Wrong origin.\n"
-        elif any(rest) or (name or "page.html") not in self.files:
-            status, reason, kind, body = 404, "Not Found", "text/plain", b"There is no such file.\n"
+        host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+        folder, _, name = request.path.partition("?")[0].removeprefix("/").partition("/")
+        name = name or "page.html"
+        known = host in (self.host, self.host.replace(HOST, "localhost"))  # else a stranger's name for this machine
+        if not known or not hmac.compare_digest(folder.encode(), self.token.encode()):
+            status, kind, body = HTTPStatus.FORBIDDEN, "text/plain", WRONG_TOKEN
+        elif name == "socket" and origin in (f"http://{host}", None):
+            return None
+        elif name in self.files:
+            status, kind, body = HTTPStatus.OK, TYPES[Path(name).suffix], self.files[name]
         else:
-            file = name or "page.html"
-            status, reason, kind, body = 200, "OK", TYPES[Path(file).suffix], self.files[file]
+            status, kind, body = HTTPStatus.NOT_FOUND, "text/plain", b"There is no such file.\n"
         headers = {
             "Content-Type": f"{kind}; charset=utf-8",
             "Content-Length": str(len(body)),
-            "Content-Security-Policy": POLICY.format(host=request.headers.get("Host", "")),
+            "Content-Security-Policy": POLICY.format(host=host),
             "Referrer-Policy": "no-referrer",
             "X-Content-Type-Options": "nosniff",
             "Cache-Control": "no-store",
             "Connection": "close",
         }
-        return Response(status, reason, Headers(headers), body)
+        return Response(status, status.phrase, Headers(headers), body)
 
     async def _talk(self, connection: Any) -> None:
         """Talk to one tab until it is closed."""

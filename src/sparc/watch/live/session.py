@@ -207,16 +207,13 @@ class Session(threading.Thread):
         self._tick += 1
         values: list[dict[str, Any] | None] = []
         for index, stage in enumerate(self._stages):
-            if stage.over and now >= self._restarts[index]:
+            if now >= self._restarts[index]:
                 self._resets += 1
                 stage.begin(self.seed + self._resets, self.context)
                 self._restarts[index] = np.inf
+            values.append(None if stage.over else stage.advance())
             if stage.over:
-                values.append(None)
-                continue
-            values.append(stage.advance())
-            if stage.over:
-                self._restarts[index] = now + REST
+                self._restarts[index] = min(self._restarts[index], now + REST)
         sample = {"t": self._tick, "mark": self._mark, "context": self.context.tolist(), "policies": values}
         self._mark = ""
         self._times.append(now)

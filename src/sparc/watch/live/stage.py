@@ -54,7 +54,13 @@ def casts(paths: Sequence[Path], checkpoint: str) -> list[Cast]:
     for run in runs[1:]:
         if (other := get_env(run.config.env).id) != first:
             raise UserError(f"{run.path} is a run of {other}, not of {first}: only runs of one can stand side by side.")
-    return [Cast(run, run.choose(checkpoint), title) for run, title in zip(runs, titles(runs), strict=True)]
+    names = [name_of(run, title) for run, title in zip(runs, titles(runs), strict=True)]
+    return [Cast(run, run.choose(checkpoint), name) for run, name in zip(runs, names, strict=True)]
+
+
+def name_of(run: Run, title: str) -> str:
+    """Return a run's title with its method as reports call it."""
+    return find_method(run.config.method).title + title.removeprefix(run.config.method)
 
 
 class Stage:
