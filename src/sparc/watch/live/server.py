@@ -11,6 +11,7 @@ import secrets
 import signal
 import webbrowser
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ HOST = "127.0.0.1"
 PAGE = Path(__file__).parent / "page"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 MOST_INCOMING = 4096  # bytes of a message of the page
+UNSEEN = 2  # frames sent to a tab that it has not drawn yet
 MISSING = "sparc live needs the package websockets: pip install 'sparc-rl[live]'."
 WRONG_TOKEN = b"Wrong token: use the address that sparc live printed.\n"
 POLICY = (
@@ -45,6 +47,12 @@ class Server:
         self.address = ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news: set[asyncio.Event] = set()
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        """End serving; to be called from any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._ended.set)
 
     def _notify(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -55,13 +63,10 @@ class Server:
             event.set()
 
     async def run(self, port: int, started: Callable[[str], None]) -> None:
-        """Serve until a signal asks to end, or the task is cancelled."""
+        """Serve until `end` is called."""
         from websockets.asyncio.server import serve
 
         self._loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
-        for name in (signal.SIGINT, signal.SIGTERM):
-            self._loop.add_signal_handler(name, ended.set)
         quiet = logging.getLogger("sparc.live")  # a closed tab in mid-handshake is not worth a traceback
         quiet.addHandler(logging.NullHandler())
         quiet.propagate = False
@@ -73,15 +78,13 @@ class Server:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            raise UserError(
-                f"port {port} is in use: choose another with --port, or leave it out for a free one"
-            ) from None
+            raise UserError(f"port {port} is in use: choose another with --port, or leave it out.") from None
         self.host = f"{HOST}:{server.sockets[0].getsockname()[1]}"
         self.address = f"http://{self.host}/{self.token}/"
         self.session.start()
         started(self.address)
         try:
-            await ended.wait()
+            await self._ended.wait()
         finally:
             self.session.stop()
             server.close()
@@ -120,17 +123,19 @@ class Server:
         """Talk to one tab until it is closed."""
         from websockets.exceptions import ConnectionClosed
 
-        news = asyncio.Event()
+        news, room = asyncio.Event(), asyncio.BoundedSemaphore(UNSEEN)
         news.set()
         self._news.add(news)
         self.session.watched(+1)
-        sender = asyncio.create_task(self._send(connection, news))
+        sender = asyncio.create_task(self._send(connection, news, room))
         try:
-            async for message in connection:
-                try:
-                    self.session.tell(json.loads(message))
-                except ValueError:
-                    continue
+            async for text in connection:
+                with suppress(ValueError):  # no JSON, or more frames seen than sent
+                    message = json.loads(text)
+                    if message == "seen":
+                        room.release()
+                    else:
+                        self.session.tell(message)
         except ConnectionClosed:
             pass
         finally:
@@ -139,30 +144,37 @@ class Server:
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
 
-    async def _send(self, connection: Any, news: asyncio.Event) -> None:
-        """Send the newest frame whenever there is one and the last has left; what came in between is dropped."""
-        seen, greeted = 0, ""
+    async def _send(self, connection: Any, news: asyncio.Event, room: asyncio.Semaphore) -> None:
+        """Send the newest frame whenever there is one and the tab keeps up; what came in between is dropped."""
+        number, greeted = 0, ""
         while True:
             await news.wait()
+            await room.acquire()
             news.clear()
-            frame = self.session.frame
-            if self.session.hello is not None and self.session.hello != greeted:
-                greeted = self.session.hello
-                await connection.send(f'{{"hello": {greeted}}}')
-            if frame is not None:
-                samples = self.session.since(seen)
-                seen = max(seen, frame.number)
-                await connection.send(f'{{"frame": {frame.state}, "samples": [{", ".join(samples)}]}}')
+            frame, hello = self.session.frame, self.session.hello
+            if hello is not None and hello != greeted:
+                greeted = hello
+                await connection.send(f'{{"hello": {hello}}}')
+            if frame is None:
+                room.release()
+                continue
+            samples = self.session.since(number)
+            number = max(number, frame.number)
+            await connection.send(f'{{"frame": {frame.state}, "samples": [{", ".join(samples)}]}}')
 
 
-def serve(casts: Sequence[Cast], port: int = 0, seed: int = 0, open_browser: bool = True, say: Any = print) -> None:
+def serve(casts: Sequence[Cast], port: int = 0, seed: int = 0, open_browser: bool = True) -> None:
     """Serve the page until Ctrl-C."""
     server = Server(casts, seed)
 
     def started(address: str) -> None:
-        say(f"live: {address}")
-        say("Ctrl-C ends it.")
+        print(f"live: {address}\nCtrl-C ends it.", flush=True)
         if open_browser:
             webbrowser.open(address)
 
-    asyncio.run(server.run(port, started))
+    async def run() -> None:
+        for name in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(name, server.end)
+        await server.run(port, started)
+
+    asyncio.run(run())

@@ -324,7 +324,11 @@ function connect() {
   address.protocol = 'ws:';
   socket = new WebSocket(address);
   socket.onopen = () => { find('#notice').hidden = true; };
-  socket.onmessage = ({ data }) => take(JSON.parse(data));
+  socket.onmessage = ({ data }) => {
+    const message = JSON.parse(data);
+    take(message);
+    if (message.frame) send('seen'); // the next one is sent when this one was taken
+  };
   socket.onclose = () => {
     find('#notice').hidden = false;
     find('#notice').textContent = 'No connection: sparc live has ended. Start it again and open the address it prints.';
