@@ -228,12 +228,20 @@ class Session(threading.Thread):
             "speed": self.speed,
             "pace": round(pace, 1),
             "context": self.context.tolist(),
+            "choice": self._chosen(),
             "ind": bool(self.space.is_train(self.context)[0]),
             "error": self.error,
             "policies": [stage.state() for stage in self._stages] if state else [],
         }
         self.frame = Frame(self._tick, json.dumps(shared))
         self.notify()
+
+    def _chosen(self) -> int:
+        """Return which of the choices is in force; -1 if none is, or there are none."""
+        if self.choices is None:
+            return -1
+        same = np.flatnonzero((self.choices == self.context).all(axis=1))
+        return int(same[0]) if same.size else -1
 
     def describe(self) -> dict[str, Any]:
         """Return what a page needs to know once."""

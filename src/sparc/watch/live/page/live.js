@@ -2,7 +2,8 @@
 'use strict';
 
 const find = (selector) => document.querySelector(selector);
-const SPAN = 240; // steps of the traces
+const SECONDS = 10; // of the traces, in real time, but at least so many steps:
+const FEWEST = 200;
 const TRAIL = 50; // of φ(h) on the map
 const KEPT = 1200; // samples
 const PALETTE = ['#0072B2', '#D55E00', '#009E73', '#CC79A7'];
@@ -80,7 +81,7 @@ function build() {
   };
   const plain = hello.names.length <= 2 && !hello.choices;
   find('#legend').replaceChildren(
-    ...hello.policies.map(({ title, hex, map }) => entry(lit(hex), map ? `${title} and what its φ believes` : title)),
+    ...hello.policies.map(({ title, hex, map }) => entry(lit(hex), map && plain ? `${title} and what its φ believes` : title)),
     ...(plain ? [entry('var(--truth)', 'true context'), entry('', 'trained range (IND)', 'box')] : []),
   );
 }
@@ -137,6 +138,7 @@ function buildControl() {
   find('#sliders').replaceChildren(...sliders.map(({ element }) => element));
 }
 
+// The first two features, which the plane shows
 const plane = () => {
   const two = ({ low, high }) => ({ low: low.slice(0, 2), high: high.slice(0, 2) });
   return { names: hello.names, units: hello.units, test: two(hello.test), train: two(hello.train) };
@@ -229,6 +231,7 @@ function update() {
   find('#pace').classList.toggle('slow', Boolean(slow));
   find('#pace').title = slow ? `Slower than the ${number(hello.rate * frame.speed, 0)} steps/s asked for: this machine is busy` : 'Steps of the simulation per second';
   find('#play').textContent = frame.paused ? 'Play' : 'Pause';
+  if (hello.choices && document.activeElement !== find('#choice')) find('#choice').selectedIndex = frame.choice;
   const speed = find(`#speeds input[value="${frame.speed}"]`);
   if (speed) speed.checked = true;
 }
@@ -255,7 +258,8 @@ function paint(now) {
   }
   if (pads.length && !find('#pad').hidden) pads[0].draw(context.slice(0, 2), beliefs.filter(({ estimate }) => estimate));
   showContext(context);
-  drawTraces(find('#lines'), bands(), samples, hello.policies.map(({ hex }) => ({ colour: lit(hex) })), SPAN);
+  const span = clamp(Math.round(SECONDS * hello.rate), FEWEST, KEPT - 1);
+  drawTraces(find('#lines'), bands(), samples, hello.policies.map(({ hex }) => ({ colour: lit(hex) })), span);
   for (const { policy, canvas } of maps) {
     const at = hello.policies.indexOf(policy);
     const trail = samples.slice(-TRAIL).map((sample) => sample.policies[at]?.phi ?? null);

@@ -25,7 +25,7 @@ class Pad {
   }
 
   frame(width, height) {
-    const [left, right, top, bottom] = this.bare ? [7, 7, 7, 7] : [42, 12, 10, 34];
+    const [left, right, top, bottom] = this.bare ? [7, 7, 7, 7] : [50, 12, 10, 34];
     const { low, high } = this.space.test;
     const spans = [width - left - right, height - top - bottom];
     let scales = [0, 1].map((at) => spans[at] / (high[at] - low[at]));
@@ -68,7 +68,9 @@ class Pad {
       const [x, y] = rectangle(test);
       write(c, 'never seen (OOD)', x + 8, y + 16, { fill: quiet, size: 10.5, weight: 600 });
     }
-    const zero = [0, 1].map((at) => clamp(0, test.low[at], test.high[at]));
+    // arrows begin at nothing, or in the middle of training where nothing is no context
+    const calmest = [0, 1].every((at) => test.low[at] <= 0 && test.high[at] >= 0);
+    const zero = [0, 1].map((at) => (calmest ? 0 : (train.low[at] + train.high[at]) / 2));
     const [ox, oy] = this.place(zero);
     const thick = this.bare ? 4.5 : 6;
     for (const { estimate, colour } of beliefs) {

@@ -27,9 +27,11 @@ class RobotScene {
     const metre = height / scene.height;
     const [fx, fy, fz] = scene.focus;
     const tilt = (scene.tilt * Math.PI) / 180;
+    // the floor of a robot seen from the side stays where it is, however high it jumps
+    const row = height * (tilt ? 0.54 : clamp(0.86 - fz / scene.height, 0.3, 0.6));
     const place = (x, y, z) => [
       width / 2 + (x - fx) * metre,
-      height * 0.54 - ((z - fz) * Math.cos(tilt) + (y - fy) * Math.sin(tilt)) * metre,
+      row - ((z - fz) * Math.cos(tilt) + (y - fy) * Math.sin(tilt)) * metre,
     ];
     const sky = c.createLinearGradient(0, 0, 0, height);
     sky.addColorStop(0, night ? '#141d29' : '#d7e6f5');
