@@ -172,7 +172,6 @@ function take(message) {
   if (failed.open) failed.close();
   const seconds = 1 / (hello.rate * frame.speed);
   frame.policies.forEach((state, at) => show(cards[at], state, seconds));
-  update();
 }
 
 function show(card, state, seconds) {
@@ -247,6 +246,7 @@ function paint(now) {
   before = now;
   if (!frame || !hello || hello.fresh || !cards.length) return;
   frames += 1;
+  if (frame.policies.length) update(); // here and not with each frame: while paused, none follows the last
   const context = shownContext();
   const last = samples[samples.length - 1];
   const beliefs = hello.policies.map((policy, at) => ({ estimate: last?.policies[at]?.estimate, colour: lit(policy.hex) }));
