@@ -33,6 +33,7 @@ MARKERS = {
     "_no_screen": "video",
     "sparc_start": "process",
     "finished": "slow",  # trains a run
+    "tiny_run": "slow",
     "runs": "slow",  # trains a run of several methods
     "measured": "slow",  # trains on an environment of its own
     "trained": "slow",  # trains methods to be exported
@@ -192,6 +193,20 @@ def boat_export(trained: Callable[[str], Run], tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Train a tiny run of a method in an environment, once: `tiny_run("sparc")`."""
+    made: dict[tuple[str, str], Path] = {}
+
+    def train(method: str, env: str = "DriftingBoat-v0") -> Path:
+        if (method, env) not in made:
+            folder = tmp_path_factory.mktemp("tiny") / f"{method}-{env}"
+            made[method, env] = sparc.train(method, env, run_dir=folder, updates=10, **TINY)
+        return made[method, env]
+
+    return train
+
+
+@pytest.fixture(scope="session")
 def torcs() -> Any:
     """The racing simulator, or why there is none."""
     from sparc.envs.racing.torcs.installation import find_torcs
@@ -217,7 +232,7 @@ def browser() -> Iterator[Any]:
     for argument in ("--headless=new", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1"):
         options.add_argument(argument)
     options.add_argument("--window-size=1366,768")
-    options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND")  # no way out
+    options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")  # no way out
     if os.geteuid() == 0:
         options.add_argument("--no-sandbox")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})

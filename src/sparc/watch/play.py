@@ -275,20 +275,24 @@ def steps_of(env: Any, most: int, steps: int | None) -> int:
 
 
 def make_stage(run: Source, width: int) -> Any:
-    """Make the run's environment so that it draws itself, in this size if it can choose."""
-    options = {"render_mode": "rgb_array", "disable_env_checker": True}
-    options |= get_env(run.env).options_of_test(run.env_options)
+    """Make the run's environment as it is tested, so that it draws itself."""
+    return make_drawn(run.env, width, get_env(run.env).options_of_test(run.env_options))
+
+
+def make_drawn(env: str, width: int, options: dict[str, Any]) -> Any:
+    """Make an environment that draws itself, in this size if it can choose."""
+    options = {"render_mode": "rgb_array", "disable_env_checker": True} | options
     try:
-        return make_env(run.env, width=width, height=round(width * ASPECT), **options)
+        return make_env(env, width=width, height=round(width * ASPECT), **options)
     except UserError:
         pass  # its pictures will be scaled
     try:
-        return make_env(run.env, **options)
+        return make_env(env, **options)
     except UserError as error:
         if "'render_mode'" not in str(error):
             raise
         raise UserError(
-            f"{run.env} cannot draw itself: what makes it must take render_mode='rgb_array', see docs/video.md."
+            f"{env} cannot draw itself: what makes it must take render_mode='rgb_array', see docs/video.md."
         ) from None
 
 

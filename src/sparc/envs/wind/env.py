@@ -20,10 +20,11 @@ from sparc.arrays import Array, Flags
 from sparc.contexts import ContextSpace
 from sparc.envs.contextual import ContextualEnv, NativeVectorEnv, State, check_count
 from sparc.envs.registry import Signals, register_env
-from sparc.envs.wind.view import View, choose_backend, dress, picture, release
+from sparc.envs.wind.view import View, choose_backend, dress, picture, planar, release, scene
 
 EPISODE_STEPS = 1000
 RENDER_SIZE = 480  # pixels, Gymnasium's default
+SHOVE = 3.0  # m/s, of a push
 # What MuJoCo says of the compiler attribute in Gymnasium's half_cheetah.xml. The user can do nothing about it.
 KNOWN_WARNING = "'settotalmass' is deprecated"
 
@@ -217,6 +218,16 @@ class WindEnv(ContextualEnv):
         # MuJoCo resets a simulation that became unstable, and its forces with it: the wind must not silently stop.
         self.apply(self.env.unwrapped, self.context)
         return super().step(action)
+
+    def push(self, rng: np.random.Generator) -> None:
+        """Shove the robot forwards or backwards, and a little upwards."""
+        base: Any = self.env.unwrapped
+        base.data.qvel[0] += rng.choice([-SHOVE, SHOVE])
+        base.data.qvel[1 if planar(base.model) else 2] += SHOVE / 3
+
+    def scene(self) -> dict[str, Any]:
+        """Return what a page needs to draw the robot itself."""
+        return scene(self.env.unwrapped, self._view, self.context)
 
     def render(self) -> Any:
         """Picture the robot and the wind; other modes than rgb_array are Gymnasium's."""
