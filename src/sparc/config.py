@@ -222,7 +222,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "final_rate": 0.0,
         "target_networks": False,
         "batch_renorm": True,
-        "temperature": 0.3,
+        "temperature": 1.0,
         "tune_temperature": True,
         "policy_delay": 2,
         "ema_decay": 0.998,
