@@ -47,7 +47,7 @@ TINY = {
     "num_quantiles": 4,
     "batch_size": 8,
     "adapter_batch_size": 0,
-    "final_rate": 1.0,
+    "final_lr_fraction": 1.0,
     "num_envs": 5,
     "random_steps": 50,
     "replay_capacity": 400,

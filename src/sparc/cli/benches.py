@@ -317,8 +317,8 @@ def bench_evaluate(args: BenchArgs) -> dict[str, Any]:
             config, policy = made.config, made.make_policy()
     entry = get_env(config.env)
     contexts = entry.context_space.grid(21)
-    options = entry.options_of_test(config.env_options)
-    entry.ready(contexts, options)  # the AI's laps, which are kept, are not timed
+    options = entry.resolve_test_options(config.env_options)
+    entry.prepare_tests(contexts, options)  # the AI's laps, which are kept, are not timed
     began = time.perf_counter()
     rows = evaluate(policy, config.env, contexts, **options)
     seconds = time.perf_counter() - began

@@ -66,7 +66,9 @@ class EnvEntry:
         """The contexts, made when they are first asked for."""
         return self.space if isinstance(self.space, ContextSpace) else self.space()
 
-    def options_of_test(self, trained: Mapping[str, Any], asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def resolve_test_options(
+        self, trained: Mapping[str, Any], asked: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return the options of a test: those of training, overridden by test_options, overridden by the caller's.
 
         So an environment may be tested in other and longer episodes than it is trained in.
@@ -92,7 +94,7 @@ class EnvEntry:
         ]
         return max(found, key=lambda name: len(self.variants[name]), default="")
 
-    def ready(self, contexts: Array, options: Mapping[str, Any], progress: ProgressCall | None = None) -> None:
+    def prepare_tests(self, contexts: Array, options: Mapping[str, Any], progress: ProgressCall | None = None) -> None:
         """Prepare tests in these contexts, which are made with these options."""
         if self.prepare:
             self.prepare(contexts, options, progress)
@@ -109,7 +111,7 @@ class EnvEntry:
             return float(self.choose_by(measures))
         return self.criteria.scores(returns, measures)[0]
 
-    def remark(self, contexts: Array, options: Mapping[str, Any]) -> list[str]:
+    def notes(self, contexts: Array, options: Mapping[str, Any]) -> list[str]:
         """Return what a reader of such a test's results should know."""
         return self.remarks(contexts, options) if self.remarks else []
 

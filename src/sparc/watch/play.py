@@ -41,7 +41,7 @@ GAP = 2  # pixels between panels
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedEpisode:
     """What was shown and where it is written."""
 
     env: str
@@ -127,7 +127,7 @@ def play(
     progress: ProgressCall | None = None,
     car: str | None = None,
     tyre: str | None = None,
-) -> Played:
+) -> PlayedEpisode:
     """Show an episode of the run, and of those to compare it with, and write it to the video files.
 
     Every panel has the start state of this seed, and the return that `sparc.evaluate` gives for the same seed and that
@@ -184,13 +184,13 @@ def play(
                 for panel in panels:
                     if not panel.over:
                         panel.advance()
-    return Played(
+    return PlayedEpisode(
         entry.id, context, region, [panel.title for panel in panels], [panel.total for panel in panels],
         [panel.steps for panel in panels], [panel.ended for panel in panels], list(widths), laps,
     )  # fmt: skip
 
 
-def report(played: Played) -> str:
+def report(played: PlayedEpisode) -> str:
     """Return what was played, the laps and returns, and where the videos are."""
     space = get_env(played.env).context_space
     lines = [f"{played.env}, {describe(played.context, space, played.env)} ({played.region})"]
@@ -276,7 +276,7 @@ def steps_of(env: Any, most: int, steps: int | None) -> int:
 
 def make_stage(run: Source, width: int) -> Any:
     """Make the run's environment as it is tested, so that it draws itself."""
-    return make_drawn(run.env, width, get_env(run.env).options_of_test(run.env_options))
+    return make_drawn(run.env, width, get_env(run.env).resolve_test_options(run.env_options))
 
 
 def make_drawn(env: str, width: int, options: dict[str, Any]) -> Any:

@@ -58,7 +58,7 @@ LINE = (
 
 
 @dataclass(frozen=True)
-class Drive:
+class LapPair:
     """One evaluated car: its flying lap, and the built-in AI's with the same car and tyre."""
 
     car: str
@@ -83,7 +83,7 @@ class Course:
     line: NDArray[np.float64]  # (P, 5): x, y, heading, half_width, friction; the last point is followed by the first
 
 
-def write_replay(path: Path, course: Course, drives: Sequence[Drive], title: str) -> None:
+def write_replay(path: Path, course: Course, drives: Sequence[LapPair], title: str) -> None:
     """Write the page; it opens with the first drive."""
     if not drives:
         raise ValueError("there is no drive to replay")
@@ -109,7 +109,7 @@ def write_replay(path: Path, course: Course, drives: Sequence[Drive], title: str
     replace(path, text)
 
 
-def _drive(drive: Drive, length: float) -> dict[str, Any]:
+def _drive(drive: LapPair, length: float) -> dict[str, Any]:
     try:
         laps = [
             packed(from_line_to_line(trace, time, length), LAP)
