@@ -15,9 +15,11 @@ from sparc.cli import main
 from sparc.deploy import runtime
 from sparc.deploy.contract import SCHEMA
 from sparc.deploy.library import FOLDER, policies
+from sparc.deploy.load import open_source
 from sparc.envs.registry import get_env
 from sparc.errors import UserError
 from sparc.runs.run import Run
+from sparc.watch.play import default_path
 
 BOAT = "DriftingBoat-v0"
 NAMES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
@@ -46,6 +48,13 @@ def test_a_policy_by_its_name_does_what_its_contract_says() -> None:
     fast = sparc.load(BOAT, backend="numpy")
     obs = np.random.default_rng(0).normal(size=(3, 2))
     np.testing.assert_allclose(fast.act(obs), policy.act(obs), atol=1e-5)
+
+
+def test_a_video_of_a_named_policy_is_put_into_the_current_folder() -> None:
+    source = open_source(f"sparc://{BOAT}")
+    assert (source.method, source.env, source.name) == ("sparc", BOAT, BOAT)
+    path = default_path([source], BOAT, np.array([0.9, -0.9]), 0)
+    assert path == Path("videos") / f"{BOAT}-x0.9-y-0.9.mp4"
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
