@@ -49,7 +49,8 @@ def unknown(
 
 def describe_exception(error: BaseException) -> str:
     """Return an exception in one line with the place that raised it: "ValueError: no such mass (my_env.py:17)"."""
-    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":") + line_of(error)
+    said = " ".join(str(error).split())
+    return type(error).__name__ + (f": {said}" if said else "") + line_of(error)
 
 
 def line_of(error: BaseException) -> str:

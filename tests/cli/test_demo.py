@@ -60,13 +60,13 @@ class Ran:
     def __init__(self, suite: Suite, folder: Path, states: dict[str, Status] | None = None):
         assert planned("smoke", folder) == suite  # so that `sparc suite run` can go on with it
         states = states or {}
-        self.standings = {m: states.get(m.config.method, Status("done")) for m in suite.members()}
+        self.statuses = {m: states.get(m.config.method, Status("done")) for m in suite.members()}
         for member in suite.members():
             if not (folder / member.path).exists():
                 Run.create(member.config, folder / member.path)
 
     def run(self) -> bool:
-        return all(standing.state == "done" for standing in self.standings.values())
+        return all(status.state == "done" for status in self.statuses.values())
 
 
 def test_the_demo_compares_and_pictures(

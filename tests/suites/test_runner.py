@@ -31,7 +31,7 @@ from sparc.runs.run import Run
 from sparc.runs.tests import evaluate_run, stem_of
 from sparc.suites.gather import gather, train_seconds
 from sparc.suites.plan import planned
-from sparc.suites.runner import Runner, remaining_seconds, standing_table
+from sparc.suites.runner import Runner, remaining_seconds, status_table
 from sparc.suites.status import State, Status, finished, other_config, status_of
 from sparc.suites.suite import Member, Suite, find_suite, read_suite
 from sparc.suites.tables import read
@@ -391,11 +391,11 @@ def test_the_table_fits_into_80_columns_and_loses_nothing() -> None:
     members = find_suite("race-cars").members()
     score = "OOD clean 100% ratio 1.034"
     console = Console(file=io.StringIO(), width=80)
-    lines = console.render_lines(standing_table([(member, Status("done", 50_000, 9.0, score)) for member in members]))
+    lines = console.render_lines(status_table([(member, Status("done", 50_000, 9.0, score)) for member in members]))
     text = "\n".join("".join(part.text for part in line) for line in lines)
     assert "…" not in text and text.count(score) == len(members) == text.count("50,000")
     plain = find_suite("mujoco").members()[:9]
-    table = standing_table([(member, Status("done", 3_000_000, 9.0, "OOD 12,345.6")) for member in plain])
+    table = status_table([(member, Status("done", 3_000_000, 9.0, "OOD 12,345.6")) for member in plain])
     assert len(console.render_lines(table)) == 1 + 9  # returns leave room for a line each
 
 

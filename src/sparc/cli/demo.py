@@ -114,5 +114,8 @@ def random_return(grid: int, seed: int) -> float:
     contexts = get_env(ENV).context_space.grid(grid)
     venv = make_vector_env(ENV, len(contexts))
     assert isinstance(venv.single_action_space, gym.spaces.Box)
-    evaluation = evaluate(RandomPolicy(venv.single_action_space, seed), venv, contexts, seed=seed)
+    try:
+        evaluation = evaluate(RandomPolicy(venv.single_action_space, seed), venv, contexts, seed=seed)
+    finally:
+        venv.close()
     return float(evaluation.returns[~evaluation.ind].mean())

@@ -21,7 +21,7 @@ EXAMPLES = """\
 sparc evaluate RUN
 sparc evaluate RUN --grid 11 --episodes 3 --checkpoint last
 sparc evaluate RUN --out results             (the run may be read-only)
-sparc evaluate RUN --physics updated         (racing)
+sparc evaluate RUN --variant updated         (racing)
 sparc evaluate RUN --cars rally-07 kart-03   (racing: RaceCars)"""
 
 

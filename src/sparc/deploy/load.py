@@ -63,10 +63,24 @@ def rebuild(exported: Exported) -> tuple[Policy, ContextEncoder | None]:
 
 
 def load(source: str | Path, which: str | int = "best", backend: str = "jax") -> Any:
-    """Load a policy: of a run (its best checkpoint, the last one, or one by its number of updates), of an export's
-    folder, or one that comes with sparc, as in "sparc://DriftingBoat-v0".
+    """Load a policy, without its environment, simulator or optimiser.
 
-    With backend="numpy" it is the runtime that exports have: faster for few rows, without noise keys.
+    Args:
+        source: a run directory, the folder of an export, or a policy that comes with sparc, "sparc://DriftingBoat-v0";
+            `sparc policies` lists them.
+        which: the checkpoint of a run: "best", "last" or its number of updates. An export has only one.
+        backend: "jax", or "numpy" for the runtime that exports have: faster for few rows, without noise keys.
+
+    Returns:
+        A policy that acts for one environment or for many at once: `policy.act(obs)`, `policy.reset(mask)`.
+
+    Raises:
+        UserError: there is no such run, export, policy or checkpoint, or its environment has changed since.
+        RunFailure: the checkpoint is damaged.
+
+    Example:
+        >>> policy = sparc.load("runs/DriftingBoat-v0/sparc/seed1")
+        >>> action = policy.act(obs)
     """
     if backend not in BACKENDS:
         raise unknown("backend", backend, BACKENDS)

@@ -25,7 +25,7 @@ class Recorded(NamedTuple):
 
 
 def record(policy: Policy, entry: EnvEntry, options: dict[str, Any]) -> Recorded:
-    """LapPair an episode in each of the environment's settings; keep the beginnings of the first two.
+    """Drive an episode in each of the environment's settings; keep the beginnings of the first two.
 
     `options` are those of training: what the policy was trained for is what it must repeat.
     """

@@ -29,23 +29,7 @@ POLICY_NAME, PSI_NAME = "policy", "psi"  # what the names of their arrays begin 
 
 
 def load(run_dir: str | Path, which: str | int = "best") -> Policy:
-    """Load a run's policy, without its environment, simulator or optimiser.
-
-    Args:
-        run_dir: the run directory.
-        which: the checkpoint: "best", "last" or its number of updates.
-
-    Returns:
-        A policy that acts for one environment or for many at once.
-
-    Raises:
-        UserError: there is no such run or checkpoint, or its environment has changed since it was trained.
-        RunFailure: the checkpoint is damaged.
-
-    Example:
-        >>> policy = sparc.load("runs/DriftingBoat-v0/sparc/seed1")
-        >>> action = policy.act(obs)
-    """
+    """Load a run's policy; `sparc.load` takes exports and policies by name as well."""
     run = Run.open(run_dir)
     return load_with_psi(run, run.choose(which))[0]
 

@@ -60,7 +60,8 @@ class Run:
                 path.mkdir(parents=True, exist_ok=True)
                 # what a process killed in here leaves behind is no run yet
                 names = {file.name for file in path.iterdir() if not file.name.startswith(".config.yaml.")}
-                if names - {folder.name for folder in folders}:
+                filled = [folder for folder in folders if folder.exists() and any(folder.iterdir())]
+                if filled or names - {folder.name for folder in folders}:
                     raise FileExistsError
                 for folder in folders:
                     folder.mkdir(exist_ok=True)

@@ -73,7 +73,7 @@ class Runner:
         return all(status.state == "done" for status in self.statuses.values())
 
     def find_damage(self) -> None:
-        """Let members wait for a new test whose rows are damaged; a status_of does not read them."""
+        """Let members wait for a new test whose rows are damaged; the status does not read them."""
         for member, status in self.statuses.items():
             if status.state == "done" and next_test(self.suite, Run.open(self.folder / member.path)):
                 self.statuses[member] = replace(status, state="waiting", note="the rows of a test are damaged")
@@ -193,7 +193,7 @@ class Runner:
     def picture(self) -> Group:
         """Show what runs, what failed and what comes next, as much as fits."""
         room = max(self.console.height - 6, 3)
-        return Group(self.conclusion(), standing_table(self.rows()[:room]))  # the end is cut where it does not fit
+        return Group(self.conclusion(), status_table(self.rows()[:room]))  # the end is cut where it does not fit
 
     def rows(self) -> list[tuple[Member, Status]]:
         """Return the members, what runs first, what is done last."""
@@ -209,11 +209,11 @@ class Runner:
 
     def print_all(self) -> None:
         """Print where every member is, in the suite's order."""
-        Console().print(standing_table((member, self.statuses[member]) for member in self.members))
+        Console().print(status_table((member, self.statuses[member]) for member in self.members))
         print(self.conclusion())
 
 
-def standing_table(rows: Iterable[tuple[Member, Status]]) -> Group:
+def status_table(rows: Iterable[tuple[Member, Status]]) -> Group:
     """Lay out members and where they are, narrow enough for 80 columns; below them what is wrong with some."""
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("member", overflow="fold")  # on a second line where a race's score leaves too little room

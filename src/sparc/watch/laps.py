@@ -45,7 +45,7 @@ RECORDED = [COLUMN[{"time": "lap_now", "speed": "vx"}.get(name, name)] for name 
 def drive_laps(
     policy: Policy, env: str, contexts: np.ndarray, options: Mapping[str, Any], progress: ProgressCall | None = None
 ) -> tuple[list[LapPair], Road]:
-    """LapPair a flying lap in every context, with these options of the environment, and race the AI in the same cars.
+    """Drive a flying lap in every context, with these options of the environment, and race the AI in the same cars.
 
     Progress counts both, after the laps of the AI that are missing to compare with.
     """

@@ -314,7 +314,7 @@ class RaceEnv(Spaces):
         return observations[0], {}
 
     def step(self, action: NDArray[np.float32]) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """LapPair for a tenth of a second."""
+        """Drive for a tenth of a second."""
         observations, reward, terminated, truncated, _ = self._one.step(action[None])
         self._trail = [*self._trail[-TRAIL_STEPS:], self._where()]
         return observations[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
