@@ -16,27 +16,36 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
-from synthetic import ENVS, METHODS, make_results
+from synthetic import CARS, ENVS, METHODS, POWER_MASS, make_results
 
 from sparc.contexts import ContextSpace, Finite
 from sparc.report import stats
+from sparc.report.figures.entry import DrawnFigure
+from sparc.report.figures.registry import FIGURES
 from sparc.report.page import write_report
 from sparc.suites.tables import EnvResults, Results
 from sparc.text import count, duration, fraction, number, ranges
 
 LAPTOP, PHONE = (1366, 768), (360, 740)
 CHEETAH, HOPPER, WALKER = ENVS
+ALL_ENVS = (*ENVS, CARS, POWER_MASS)
 NAMES = {"sparc": "SPARC", "rma": "RMA", "only-obs": "Only Obs", "history-input": "History Input", "oracle": "Oracle"}
 GAPS = ((HOPPER, "rma", 1), *((WALKER, "rma", seed) for seed in range(3)))
 
 
-def draw_figures(folder: Path, *names: str) -> dict[str, Path]:
+def draw_figures(folder: Path, *names: str) -> list[DrawnFigure]:
     """Tiny pictures in place of the real ones, which take their time; the SVG is the smaller file."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        (folder / f"{name}.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>')
-        imsave(folder / f"{name}.png", np.zeros((9, 9)))
-    return {name: folder / name for name in names}
+    drawn = []
+    for entry in FIGURES:
+        for name in names:
+            if name == entry.name or name.startswith(f"{entry.name}-"):
+                (folder / f"{name}.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>')
+                imsave(folder / f"{name}.png", np.zeros((9, 9)))
+                env = "" if entry.per == "suite" else next((env for env in ALL_ENVS if name.endswith(env)), name)
+                drawn.append(DrawnFigure(entry, folder / name, env))
+    assert len(drawn) == len(names)
+    return drawn
 
 
 def write(folder: Path, results: Results, *names: str) -> tuple[Path, str]:
@@ -294,7 +303,7 @@ def test_a_suite_without_any_result_still_has_a_page(tmp_path: Path) -> None:
 
 
 def test_pictures_are_inside_and_described(tmp_path: Path) -> None:
-    names = ("summary", "curves", f"latents-{HOPPER}", f"heatmaps-{HOPPER}", "something new")
+    names = ("summary", "curves", f"latents-{HOPPER}", f"heatmaps-{HOPPER}")
     html = write(tmp_path, make_results(grid=3), *names)[1]
     images = re.findall(r"<img src=\"([^\"]*)\" alt=\"([^\"]+)\">", html)
     assert len(images) == len(names)

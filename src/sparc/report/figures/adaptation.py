@@ -43,14 +43,25 @@ LINE = 0.16  # inches: a line of a legend
 MOST_MARKS = 300  # contexts whose encodings a figure shows, in all its rows: more cannot be told apart
 
 
+def has_traces(results: Results, env: str) -> bool:
+    """Return whether any label was tested with a switch of the context."""
+    return any(results.envs[env].there("traces", name) for name in labels_in(results, env))
+
+
+def adaptation_remarks(results: Results) -> list[str]:
+    """Return what the steps in the legend are of, where there are several seeds."""
+    counts = [len(part.there("traces", label)) for part in results.envs.values() for label in results.labels]
+    if max(counts, default=0) < 2:
+        return []
+    return ["The steps until it has settled are those of the mean over the seeds, not the mean of each seed’s."]
+
+
 @with_looks
-def adaptation(results: Results, env: str) -> Figure | None:
-    """Draw what a switch of the context does to φ(h)'s distance from ψ(c) and to the reward; None without traces."""
+def adaptation(results: Results, env: str) -> Figure:
+    """Draw what a switch of the context does to φ(h)'s distance from ψ(c) and to the reward."""
     part = results.envs[env]
     names = labels_in(results, env)
     traces: dict[str, list[Trace]] = {name: list(part.there("traces", name).values()) for name in names}
-    if not any(traces.values()):
-        return None
     shown = max(len(np.unique(trace.step)) for found in traces.values() for trace in found)
     gait = max(min(GAIT, shown // WINDOW_SHARE), 1)
     figure, panels = new_figure(2, 2, 4.3, sharex=True, sharey="row")
@@ -144,16 +155,24 @@ def draw_switch(panel: Axes, look: Style, step: Array, values: Array, running: A
         panel.plot(step[~full], np.nanmean(smoothed[:, ~full], axis=0), color=look.colour, alpha=FADED)
 
 
+def encoded_labels(results: Results, env: str) -> list[str]:
+    """Return the labels whose encodings of the contexts were recorded."""
+    return [name for name in labels_in(results, env) if results.envs[env].latents.get(name)]
+
+
+def has_latents(results: Results, env: str) -> bool:
+    """Return whether any label has encodings."""
+    return bool(encoded_labels(results, env))
+
+
 @with_looks
-def latent_map(results: Results, env: str) -> Figure | None:
-    """Draw ψ(c) (circles) and φ(h) (crosses) over the contexts, a row per label; None if no label has encodings.
+def latent_map(results: Results, env: str) -> Figure:
+    """Draw ψ(c) (circles) and φ(h) (crosses) over the contexts, a row per label.
 
     The axes of two runs have nothing in common, so that each row shows one: the first seed.
     """
     part = results.envs[env]
-    names = [name for name in labels_in(results, env) if part.latents.get(name)]
-    if not names:
-        return None
+    names = encoded_labels(results, env)
     features = min(part.space.size, 2)
     height = 2.6 if len(names) <= 2 else 2.0
     figure, panels = new_figure(len(names), features, height * len(names) + 0.6, WIDTH * (0.05 + 0.475 * features))

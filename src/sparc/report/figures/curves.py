@@ -26,6 +26,7 @@ from sparc.report.gaps import gaps, labels_in, means_over
 from sparc.report.laps import races
 from sparc.report.stats import cell_table, mean_sem
 from sparc.suites.tables import VARIANTS, Curve, Results
+from sparc.text import joined
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,6 +67,13 @@ def learning_curves(results: Results) -> Figure:
     lines = [line for env in results.envs for line in gaps(results, env, "curves", results.labels)]
     add_note(figure, lines, [*label_handles(results, "curves"), *told_handle(results), *variant_handles(results)])
     return figure
+
+
+def curve_remarks(results: Results) -> list[str]:
+    """Return what pale and thin lines are, where there are some."""
+    pale = [f"Pale and open: {results.told_note}."] if results.told else []
+    thin = joined([VARIANTS[name] for name in results.variants])
+    return [*pale, *([f"Thin, without marks: {thin}, in the place of what is shipped."] if thin else [])]
 
 
 def learned(results: Results, env: str) -> tuple[str | None, ...]:
@@ -144,22 +152,30 @@ def told_handle(results: Results) -> list[Line2D]:
     return [Line2D([], [], label=results.told_note, **line)]
 
 
-@with_looks
-def history_length(results: Results) -> Figure | None:
-    """Draw the OOD return over the length H of the history, a panel per environment; None if there is but one H."""
+def history_lengths(results: Results) -> dict[str, dict[str, int]]:
+    """Return the history length of each label, ascending, for every method that was trained with several."""
     lengths = {name: length for name in results.labels if (length := history_of(results, name)) is not None}
-    methods: dict[str, list[str]] = {}
+    methods: dict[str, dict[str, int]] = {}
     for name in sorted(lengths, key=lambda name: lengths[name]):
-        methods.setdefault(results.methods[name][0], []).append(name)
-    methods = {method: names for method, names in methods.items() if len({lengths[name] for name in names}) > 1}
-    if not methods:
-        return None
-    varied = [name for names in methods.values() for name in names]
-    ticks = sorted({lengths[name] for name in varied})
+        methods.setdefault(results.methods[name][0], {})[name] = lengths[name]
+    return {method: found for method, found in methods.items() if len(set(found.values())) > 1}
+
+
+def has_history_lengths(results: Results) -> bool:
+    """Return whether a method was trained with several history lengths."""
+    return bool(history_lengths(results))
+
+
+@with_looks
+def history_length(results: Results) -> Figure:
+    """Draw the OOD return over the length H of the history, a panel per environment."""
+    methods = history_lengths(results)
+    varied = [name for lengths in methods.values() for name in lengths]
+    ticks = sorted({length for lengths in methods.values() for length in lengths.values()})
     figure, panels = env_panels(results, 2.3)
     for panel, env in zip(panels.flat, results.envs, strict=False):
-        for method, names in methods.items():
-            draw_lengths(panel, results, env, method, {name: lengths[name] for name in names})
+        for method, lengths in methods.items():
+            draw_lengths(panel, results, env, method, lengths)
         panel.set_xscale("log")
         panel.set_xticks(ticks, [str(tick) for tick in ticks])
         panel.set_xlim(ticks[0] / 1.4, ticks[-1] * 1.4)

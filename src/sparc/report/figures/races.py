@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from sparc.envs.measures import MEASURES
 from sparc.envs.racing.course import OFF_COURSE
+from sparc.report.figures.entry import FigureEntry
 from sparc.report.figures.maps import LESS_COLOURS, SHOWN_PERCENTILES, Cells, Scale, beyond, draw_panels
 from sparc.report.figures.panels import label_handles, map_panels, outer
 from sparc.report.figures.style import ALARM, GREY, WIDTH, add_note, add_title, grouped, new_figure, style, with_looks
@@ -39,11 +39,9 @@ SHARE = 0.85  # of a figure's width that the track has, beside its colour bar
 
 
 @with_looks
-def laps(results: Results, env: str) -> Figure | None:
-    """Draw the share of completed and of clean laps over the ratio to the built-in AI's; None without laps."""
+def laps(results: Results, env: str) -> Figure:
+    """Draw the share of completed and of clean laps over the ratio to the built-in AI's."""
     part = results.envs[env]
-    if env not in races(results) or not part.returns:
-        return None
     figure, panels = region_panels(part)
     names = [name for name in labels_in(results, env) if part.returns.get(name)]
     for name in names:
@@ -61,12 +59,10 @@ def laps(results: Results, env: str) -> Figure | None:
 
 
 @with_looks
-def physics_update(results: Results, env: str, physics: str) -> Figure | None:
-    """Draw where each method goes when the physics changes, from the open mark to the full one; None without laps."""
+def physics_update(results: Results, env: str, physics: str) -> Figure:
+    """Draw where each method goes when the physics changes, from the open mark to the full one."""
     part = results.envs[env]
     after = part.physics[physics]
-    if env not in races(results) or not after.returns:
-        return None
     figure, panels = region_panels(part)
     names = [name for name in labels_in(results, env) if part.returns.get(name) and after.returns.get(name)]
     for name in names:
@@ -132,15 +128,13 @@ def dress(panels: Any, part: EnvResults) -> None:
 
 
 @with_looks
-def lap_map(results: Results, env: str, measure: str) -> Figure | None:
-    """Draw a measure of completed laps over two features, a panel per label, all on one scale; None without a plane.
+def lap_map(results: Results, env: str, measure: str) -> Figure:
+    """Draw a measure of completed laps over two features, a panel per label, all on one scale.
 
     A cell is the mean over the seeds that completed the lap there; a black square says that none did, a small one that
     some did not.
     """
     part, names = results.envs[env], labels_in(results, env)
-    if env not in races(results) or part.space.size != 2 or not part.returns:
-        return None
     figure, panels = map_panels(len(names), 3)
     cells: list[Cells | str] = []
     for panel, name in zip(panels.flat, names, strict=False):
@@ -243,13 +237,65 @@ def racing_line(trace: Array, course: Course, title: str = "") -> Figure:
 # All of them
 
 
-def race_figures(results: Results) -> dict[str, Callable[[], Figure | None]]:
-    """Return what draws the pictures of each race, by name."""
-    draw: dict[str, Callable[[], Figure | None]] = {}
-    for env in results.envs:
-        draw[f"laps-{env}"] = partial(laps, results, env)
-        draw[f"lap-times-{env}"] = partial(lap_map, results, env, "lap_time")
-        draw[f"ratios-{env}"] = partial(lap_map, results, env, "completed_ratio")
-        for physics in results.envs[env].physics:
-            draw[f"physics-{physics}-{env}"] = partial(physics_update, results, env, physics)
-    return draw
+def has_laps(results: Results, env: str) -> bool:
+    """Return whether an environment is a race with results."""
+    return env in races(results) and bool(results.envs[env].returns)
+
+
+def has_new_physics(results: Results, env: str, variant: str) -> bool:
+    """Return whether a race has results in another physics as well."""
+    return env in races(results) and bool(results.envs[env].physics[variant].returns)
+
+
+def has_lap_map(results: Results, env: str) -> bool:
+    """Return whether an environment is a race over two features."""
+    return has_laps(results, env) and results.envs[env].space.size == 2
+
+
+MAP_CAPTION = (
+    "Of the seeds that completed the lap, bright is fast; black where no seed completed it, a small black square where "
+    "not all did (the paper blackens both). Trained inside the dashed box."
+)
+RACE_FIGURES = (
+    FigureEntry(
+        name="laps",
+        draw=laps,
+        per="env",
+        heading="How fast against how many",
+        caption="The share of completed and of clean laps over the ratio to the built-in AI’s lap, which counts a lap "
+        "that was not completed as 2; the nearer to the upper left corner, the better. Bars are ± s.e.m., small dots "
+        "the seeds.",
+        not_shown="which cars or settings fail; and a lap that is not completed moves a mark in both directions.",
+        applies=has_laps,
+    ),
+    FigureEntry(
+        name="physics",
+        draw=physics_update,
+        per="variant",
+        heading="A physics that no policy was trained in",
+        caption="From the open mark, in the physics of training, to the full one, in the other physics; the shorter "
+        "the arrow, the less the change matters. The built-in AI’s laps are of the same physics as the lap.",
+        not_shown="the spread over seeds; that is in the table of changes.",
+        applies=has_new_physics,
+    ),
+    FigureEntry(
+        name="lap-times",
+        draw=partial(lap_map, measure="lap_time"),
+        per="env",
+        heading="Lap time in each context",
+        caption=MAP_CAPTION,
+        not_shown="the spread over seeds.",
+        applies=has_lap_map,
+        interactive=True,
+    ),
+    FigureEntry(
+        name="ratios",
+        draw=partial(lap_map, measure="completed_ratio"),
+        per="env",
+        heading="Lap time / built-in AI’s in each context",
+        caption=MAP_CAPTION,
+        not_shown="the spread over seeds.",
+        applies=has_lap_map,
+        interactive=True,
+    ),
+)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from string import Template
 
 from sparc.files import replace
+from sparc.report.figures.entry import DrawnFigure
 from sparc.report.page import answer, maps, pictures, races, runs, tables
 from sparc.report.page.book import Book
 from sparc.suites.tables import Results
@@ -21,8 +22,8 @@ SECTIONS = {
 }  # fmt: skip
 
 
-def write_report(results: Results, path: Path, figures: Mapping[str, Path]) -> None:
-    """Write the page; `figures` are the pictures' names and stems, of which .svg and .png exist."""
+def write_report(results: Results, path: Path, figures: Sequence[DrawnFigure]) -> None:
+    """Write the page with the figures that were drawn, in the order of the registry."""
     book = Book(results)
     style, script, page = ((HERE / name).read_text() for name in ("page.css", "page.js", "page.html"))
     script = f"\n{script}"
@@ -40,7 +41,7 @@ def write_report(results: Results, path: Path, figures: Mapping[str, Path]) -> N
         env_choice=maps.env_choice(book),
         first_options=maps.method_options(book, 0),
         second_options=maps.method_options(book, 1),
-        map_static=pictures.static_maps(book, figures),
+        map_static=pictures.static_maps(figures),
         pictures=pictures.section(book, figures),
         runs=runs.runs(book),
         regions=runs.regions(book),
