@@ -67,8 +67,8 @@ def part_of(html: str, title: str) -> str:
 
 def cells_of(html: str, title: str, name: str) -> list[str]:
     """The cells of a method's row."""
-    (found,) = [row for row in part_of(html, title).split("<tr")[1:] if f"<th scope='row'>{name}" in row]
-    return [words(cell).strip() for cell in re.findall(r"<td.*?</td>", found)]
+    (found,) = [row for row in part_of(html, title).split("<tr")[1:] if f'<th scope="row">{name}' in row]
+    return [words(cell).strip() for cell in re.findall(r"<td.*?</td>", found, re.DOTALL)]
 
 
 # Read as text
@@ -199,7 +199,7 @@ def test_what_cannot_be_divided_by_or_is_one_environment_is_not_aggregated(tmp_p
 
 def test_the_oracle_is_never_marked_as_best(tmp_path: Path) -> None:
     html = write(tmp_path, make_results(grid=3))[1]
-    rows = re.findall(r"<tr class=reference>.*?</tr>", html)
+    rows = re.findall(r"<tr class=\"reference\">.*?</tr>", html, re.DOTALL)
     assert len(rows) == 4 and "★" not in "".join(rows)
 
 

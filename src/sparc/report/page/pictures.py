@@ -4,40 +4,58 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from html import escape
+from dataclasses import dataclass
 from itertools import groupby
 
 from sparc.report.figures.entry import DrawnFigure
-from sparc.report.page.book import Book
-from sparc.report.page.text import attributes
+from sparc.suites.tables import Results
 
 TYPES = {"svg": "image/svg+xml", "png": "image/png"}
 
 
-def section(book: Book, figures: Sequence[DrawnFigure]) -> str:
-    """Embed all pictures but the maps, those of a kind together."""
+@dataclass(frozen=True)
+class Picture:
+    """An embedded picture."""
+
+    source: str  # a data URL: an image of its own, so that the ids of two SVGs cannot clash
+    title: str
+    alt: str
+    env: str  # empty: of the whole suite
+
+
+@dataclass(frozen=True)
+class Group:
+    """The pictures of one kind of figure."""
+
+    heading: str
+    caption: str
+    not_shown: str
+    pictures: list[Picture]
+
+
+def groups(results: Results, figures: Sequence[DrawnFigure]) -> list[Group]:
+    """Return all pictures but the maps, those of a kind together."""
     shown = [figure for figure in figures if not figure.entry.interactive]
-    parts = []
-    for entry, found in groupby(shown, key=lambda figure: figure.entry):
-        look = " ".join([entry.caption, *entry.remarks(book.results)])
-        words = f"<p class='quiet'>{escape(look)} <i>Not shown:</i> {escape(entry.not_shown)}</p>"
-        images = "".join(map(embed, found))
-        parts.append(f"<h3>{escape(entry.heading)}</h3>{words}<div class='pictures'>{images}</div>")
-    return "".join(parts) or "<p>There are none.</p>"
+    return [
+        Group(
+            entry.heading,
+            " ".join([entry.caption, *entry.remarks(results)]),
+            entry.not_shown,
+            [embed(figure) for figure in found],
+        )
+        for entry, found in groupby(shown, key=lambda figure: figure.entry)
+    ]
 
 
-def static_maps(figures: Sequence[DrawnFigure]) -> str:
-    """Embed the maps for readers without JavaScript, and for contexts that are no plane."""
-    return "".join(embed(figure) for figure in figures if figure.entry.interactive)
+def static_maps(figures: Sequence[DrawnFigure]) -> list[Picture]:
+    """Return the maps for readers without JavaScript, and for contexts that are no plane."""
+    return [embed(figure) for figure in figures if figure.entry.interactive]
 
 
-def embed(figure: DrawnFigure) -> str:
-    """Embed a picture as an image of its own, so that the ids of two SVGs cannot clash; the smaller of its files."""
-    stem, env = figure.stem, figure.env
-    files = {suffix: stem.with_name(f"{stem.name}.{suffix}").read_bytes() for suffix in TYPES}
+def embed(figure: DrawnFigure) -> Picture:
+    """Return a picture from the smaller of its files."""
+    files = {suffix: figure.stem.with_name(f"{figure.stem.name}.{suffix}").read_bytes() for suffix in TYPES}
     suffix = min(files, key=lambda suffix: len(files[suffix]))
-    words = f"{figure.entry.heading}{', ' * bool(env)}{env}"
+    title = ", ".join(filter(None, [figure.entry.heading, figure.env]))
     content = base64.b64encode(files[suffix]).decode()
-    image = attributes(src=f"data:{TYPES[suffix]};base64,{content}", alt=f"{words}. {figure.entry.caption}")
-    caption = f"<figcaption>{escape(words)}</figcaption>" if env else ""
-    return f"<figure class='picture{' wide' * (not env)}'{attributes(data_env=env)}><img{image}>{caption}</figure>"
+    return Picture(f"data:{TYPES[suffix]};base64,{content}", title, f"{title}. {figure.entry.caption}", figure.env)
