@@ -303,7 +303,7 @@ def test_the_page_never_scrolls_sideways(visit: Any, kind: str, size: tuple[int,
 
 def test_on_a_laptop_the_tables_of_laps_fit(visit: Any) -> None:
     browser, _ = visit("cars")
-    boxes = [box for box in find_all(browser, "#numbers > .box") if box.is_displayed()]
+    boxes = [box for box in find_all(browser, "#numbers > .scroller > .box") if box.is_displayed()]
     assert len(boxes) == 4  # laps OOD and IND, the middle of the ratios, probabilities
     for box in boxes:
         assert box.get_property("scrollWidth") <= box.get_property("clientWidth")
@@ -464,7 +464,9 @@ def test_without_javascript_laps_and_cars_are_there(visit: Any, browser: Any) ->
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         visit("both", PHONE)
-        assert all(part.is_displayed() for part in find_all(browser, "#numbers > .box table, .cars, #map-static img"))
+        assert all(
+            part.is_displayed() for part in find_all(browser, "#numbers > .scroller table, .cars, #map-static img")
+        )
         assert not find(browser, "#cars input").is_displayed()
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

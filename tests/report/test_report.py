@@ -404,6 +404,24 @@ def test_the_table_of_runs_fits(visit: Any, kind: str, size: tuple[int, int]) ->
     assert find(browser, "#run-table th:nth-child(3)").get_attribute("aria-sort") == "ascending"
 
 
+def test_wide_tables_and_pictures_show_where_there_is_more(visit: Any) -> None:
+    browser = visit("whole", PHONE)
+    for selector in ("#numbers .scroller", "#pictures .scroller"):
+        scroller = find(browser, selector)
+        box = scroller.find_element(By.CSS_SELECTOR, ":scope > *")
+
+        def marks(left: int, scroller: Any = scroller, box: Any = box) -> set[str]:
+            script = "arguments[0].scrollLeft = arguments[1]; requestAnimationFrame(() => setTimeout(arguments[2], 50))"
+            browser.execute_async_script(script, box, left)
+            return set(scroller.get_attribute("class").split()) - {"scroller"}
+
+        assert marks(0) == {"more-right"}
+        assert marks(40) == {"more-left", "more-right"}
+        assert marks(10_000) == {"more-left"}
+    browser = visit("whole", LAPTOP)
+    assert not find_all(browser, "#pictures .more-right")  # all of them fit
+
+
 def test_the_page_asks_nothing_of_the_network(visit: Any, pages: dict[str, Path]) -> None:
     html = pages["whole"].read_text()
     assert not [
@@ -555,7 +573,7 @@ def test_cells_can_be_reached_with_the_keyboard(visit: Any, results: Results) ->
 
 def test_a_number_leads_to_its_runs_and_back(visit: Any) -> None:
     browser = visit("gaps")
-    (link,) = find_all(browser, f"#numbers .box:nth-of-type(1) a[data-from*='{HOPPER}'][data-from*='\"rma\"']")
+    (link,) = find_all(browser, f"#numbers .scroller:nth-of-type(1) a[data-from*='{HOPPER}'][data-from*='\"rma\"']")
     link.click()
     marked = find_all(browser, "#run-table tr.from")
     assert [row.find_elements(By.TAG_NAME, "td")[2].text for row in marked] == ["0", "1", "2"]
