@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 
 
 def races(results: Results) -> list[str]:
-    """Return the tests whose laps are judged; one without any results is taken for what all the others are."""
+    """Return the tests that are judged by laps; one without results counts as a race if all others are."""
     needed = {*MEASURES, "reference"}
     found = {test: needed <= set(part.measured) for test, part in results.parts.items() if part.returns}
     rest = bool(found) and all(found.values())
@@ -21,7 +21,7 @@ def races(results: Results) -> list[str]:
 
 
 def run_means(part: EnvResults, label: str, region: str, measure: str) -> Array:
-    """Return a measure's mean over the contexts of a region for each seed, as shown; NaN for one without any, (n,)."""
+    """Return a measure's mean over the contexts of a region for each seed, scaled for display; NaN without values, (n,)."""
     rows = part.matrix(label, region, measure)
     counts = np.isfinite(rows).sum(axis=1)
     means = np.nansum(rows, axis=1) / np.where(counts, counts, np.nan)
@@ -31,14 +31,14 @@ def run_means(part: EnvResults, label: str, region: str, measure: str) -> Array:
 def mean_of(part: EnvResults, label: str, region: str, measure: str) -> tuple[float, float, int]:
     """Return mean and s.e.m. over the seeds that have the measure, and how many these are."""
     means = run_means(part, label, region, measure)
-    there = means[np.isfinite(means)]
-    return (*(mean_sem(there) if len(there) else (np.nan, np.nan)), len(there))
+    finite = means[np.isfinite(means)]
+    return (*(mean_sem(finite) if len(finite) else (np.nan, np.nan)), len(finite))
 
 
 def over_seeds(rows: Array) -> tuple[Array, Array]:
-    """Return each context's mean and s.e.m. over the seeds with a value there, of (n, M); NaN for too few, (M,)."""
-    there = np.isfinite(rows)
-    counts = there.sum(axis=0)
-    means = np.where(there, rows, 0.0).sum(axis=0) / np.where(counts, counts, np.nan)
-    squares = (np.where(there, rows - means, 0.0) ** 2).sum(axis=0)
+    """Return each context's mean and s.e.m. over the seeds that have a value, of (n, M); NaN for too few, (M,)."""
+    finite = np.isfinite(rows)
+    counts = finite.sum(axis=0)
+    means = np.where(finite, rows, 0.0).sum(axis=0) / np.where(counts, counts, np.nan)
+    squares = (np.where(finite, rows - means, 0.0) ** 2).sum(axis=0)
     return means, np.sqrt(squares / np.where(counts > 1, (counts - 1) * counts, np.nan))

@@ -1,4 +1,4 @@
-"""Pictures of how policies adapt: what a switch of the context does, and where φ(h) lies on ψ's map."""
+"""Figures of adaptation: the response to a switch of the context, and φ(h) next to ψ(c)."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 REGIONS = {"ind": "to contexts in distribution", "ood": "to contexts out of distribution"}
-GAIT = 25  # steps: a moving average over several strides, with which the reward goes up and down
-WINDOW_SHARE = 20  # but no more than this part of what is shown: short episodes have short strides
-BARE, LABELLED = 1.0, 4.3  # heights of a letter between a panel and its legend, without and with the axis' words
+GAIT = 25  # steps: the moving average of the reward spans several strides
+WINDOW_SHARE = 20  # but at most one part in so many of the steps shown: short episodes have short strides
+BARE = 1.0  # distance of a panel without axis label from its legend, in font sizes
+LABELLED = 4.3  # the same with an axis label
 MOST_LETTERS = 40  # in a line of a legend of two columns: more would make it wider than its panel
 LINE = 0.16  # inches: a line of a legend
 MOST_MARKS = 300  # contexts whose encodings a figure shows, in all its rows: more cannot be told apart
@@ -75,11 +76,11 @@ def adaptation(results: Results, env: str) -> Figure:
             drawn, tells = set[int](), quantity == "distance" or not on_road
             for name, found in switched.items():
                 step, values, running = align(found, region, quantity)
-                whole = np.isfinite(values).all(axis=0)  # up to where some episodes of every seed are running
-                if whole.any():
+                shared = np.isfinite(values).all(axis=0)  # steps at which episodes of every seed are running
+                if shared.any():
                     text = results.names[name]
                     if tells:
-                        took = settling(step[whole], values[:, whole].mean(axis=0))
+                        took = settling(step[shared], values[:, shared].mean(axis=0))
                         text += ": " + ("unclear" if took is None else f"{took:.0f} steps" if took != 1 else "1 step")
                     draw_switch(panel, style(name, results), step, values, running, smooth, text)
                     drawn.add(len(found))
@@ -90,13 +91,13 @@ def adaptation(results: Results, env: str) -> Figure:
                 panel.text(0.5, 0.5, "no results", transform=panel.transAxes, ha="center", va="center", color=ALARM)
             panel.axvline(0, color=GREY, lw=0.8, zorder=0)
         panels[0, column].set_title(words)
-        lacking = [
+        missing = [
             f"{results.names[name]} {f'{len(found)} of {len(traces[name])} seeds' if found else 'no results'}"
             for name, found in switched.items()
             if len(found) < len(traces[name])
         ]
-        if lacking:
-            notes.append(f"{words}: {', '.join(lacking)}; no episode of the rest lasts until the switch")
+        if missing:
+            notes.append(f"{words}: {', '.join(missing)}; no episode of the rest lasts until the switch")
     panels[0, 0].set(ylabel="distance of φ(h) from ψ(c)", ylim=(0, None))
     panels[1, 0].set(xlabel="steps since the switch", ylabel=f"reward per step (mean of {gait})")
     panels[1, 1].set(xlabel="steps since the switch")
@@ -111,7 +112,7 @@ def adaptation(results: Results, env: str) -> Figure:
 
 
 def add_legends(titles: dict[Axes, str], below: float) -> float:
-    """Put legends of their curves below panels, where they cover none; give the height of the highest in inches."""
+    """Add a legend below each panel, where it covers no curve, and return the largest height in inches."""
     columns, most = 2, 0
     for panel in titles:
         letters = [len(text) for text in panel.get_legend_handles_labels()[1]]
@@ -125,12 +126,12 @@ def add_legends(titles: dict[Axes, str], below: float) -> float:
 
 
 def reaches(trace: Trace, region: str) -> bool:
-    """Return whether any episode of a run gets as far as the switch to a region."""
+    """Return whether any episode of a run lasts until the switch to a region."""
     return bool(((trace.region == region) & (trace.step >= 0)).any())
 
 
 def align(traces: Sequence[Trace], region: str, quantity: str) -> tuple[Array, Array, Array]:
-    """Put traces side by side: steps (S,), values (seeds, S), NaN after the last episode, share still running (S,)."""
+    """Return steps (S,), values (seeds, S), NaN after the last episode, and the share still running (S,)."""
     chosen = [trace.region == region for trace in traces]
     step = np.unique(np.concatenate([np.zeros(0), *(t.step[c] for t, c in zip(traces, chosen, strict=True))]))
     values, rows = np.full((len(traces), len(step)), np.nan), np.zeros((len(traces), len(step)))
@@ -146,10 +147,10 @@ def draw_switch(panel: Axes, look: Style, step: Array, values: Array, running: A
     smoothed = np.full_like(values, np.nan)
     for row, value in zip(smoothed, values, strict=True):
         for side in (step < 0, step >= 0):
-            there = side & np.isfinite(value)
-            row[there] = moving_average(value[there], smooth)
-    whole = np.isfinite(smoothed).all(axis=0)
-    full = whole & (running >= 0.5)  # both only ever end: a pale end follows a full line
+            finite = side & np.isfinite(value)
+            row[finite] = moving_average(value[finite], smooth)
+    shared = np.isfinite(smoothed).all(axis=0)
+    full = shared & (running >= 0.5)  # episodes only ever end: a pale part follows the full line
     draw_line(panel, look, step[full], *cell_table(smoothed[:, full]), label=text)
     if not full.all():
         panel.plot(step[~full], np.nanmean(smoothed[:, ~full], axis=0), color=look.colour, alpha=FADED)
@@ -200,7 +201,7 @@ def latent_map(results: Results, env: str) -> Figure:
 
 
 def thinned(contexts: Array, most: int) -> NDArray[np.bool_]:
-    """Choose few enough contexts to tell apart: of a grid every second, third, … of each feature's values."""
+    """Return a mask of at most `most` contexts: of a grid, every second, third, … value of each feature."""
     levels = [np.unique(values) for values in contexts.T]
     grid = len(contexts) == np.prod([len(level) for level in levels])
     for every in range(1, len(contexts) + 1):
@@ -214,7 +215,7 @@ def thinned(contexts: Array, most: int) -> NDArray[np.bool_]:
 
 
 def draw_latents(panel: Axes, part: EnvResults, latents: Latents, chosen: NDArray[np.bool_], feature: int) -> Any:
-    """Draw both encodings of each context, joined by a line, in the colour of a context feature; give the scale."""
+    """Draw both encodings of each context, joined by a line, coloured by a context feature; return the scale."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.collections import LineCollection

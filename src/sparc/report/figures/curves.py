@@ -1,4 +1,4 @@
-"""Curves: what was learned during training, and over the length of the history."""
+"""Curves over training updates and over the history length."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LEARNED = {None: "return", "clean": "clean laps [%]", "ratio": "ratio (less is better)"}  # during training
 VARIANT_DASHES: dict[str, Any] = {"expert": (0, (4, 2)), "newest": (0, (1, 1.5))}
-TOLD_LOOKS: dict[str, Any] = {"ls": (0, (2, 2)), "mfc": "white", "alpha": 0.5}  # pale, dashed, open
+PRIVILEGED_LOOKS: dict[str, Any] = {"ls": (0, (2, 2)), "mfc": "white", "alpha": 0.5}  # pale, dashed, open
 
 
 @with_looks
@@ -65,7 +65,9 @@ def learning_curves(results: Results) -> Figure:
     names = dict.fromkeys("return" if measure is None else MEASURES[measure].name for _, measure in shown)
     add_title(figure, f"IND {' and '.join(names)} during training: {means}")
     lines = [line for env in results.envs for line in gaps(results, env, "curves", results.labels)]
-    add_note(figure, lines, [*label_handles(results, "curves"), *told_handle(results), *variant_handles(results)])
+    add_note(
+        figure, lines, [*label_handles(results, "curves"), *privileged_handles(results), *variant_handles(results)]
+    )
     return figure
 
 
@@ -77,15 +79,15 @@ def curve_remarks(results: Results) -> list[str]:
 
 
 def learned(results: Results, env: str) -> tuple[str | None, ...]:
-    """Return what is shown of training: the return (None) or, of a race whose curves all have them, what laps tell."""
+    """Return the measures to show: the return (None), or what races are judged by if all curves of one have it."""
     part = results.envs[env]
     curves: list[Curve] = [curve for name in part.curves for curve in part.there("curves", name).values()]
-    whole = all(np.isfinite(curve.measures.get(of, np.nan)).all() for curve in curves for of in JUDGED)
-    return JUDGED if whole and env in races(results) else (None,)
+    complete = all(np.isfinite(curve.measures.get(of, np.nan)).all() for curve in curves for of in JUDGED)
+    return JUDGED if complete and env in races(results) else (None,)
 
 
 def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: str | None) -> None:
-    """Draw one label's curve over the updates at which all its seeds were evaluated; pale where it was told."""
+    """Draw one label's curve over the updates at which all seeds were evaluated; pale where it observes the context."""
     curves: list[Curve] = list(results.envs[env].there("curves", name).values())
     values = [
         curve.returns if measure is None else MEASURES[measure].scale * curve.measures[measure] for curve in curves
@@ -98,9 +100,9 @@ def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: s
     look = style(name, results)
     for curve, own in zip(curves, values, strict=True):
         if len(curve.updates) > len(shared):  # what the mean leaves out
-            for told in np.unique(results.is_told(name, curve)):
-                part = results.is_told(name, curve) == told
-                dash: Any = TOLD_LOOKS["ls"] if told else "-"
+            for privileged in np.unique(results.is_told(name, curve)):
+                part = results.is_told(name, curve) == privileged
+                dash: Any = PRIVILEGED_LOOKS["ls"] if privileged else "-"
                 panel.plot(curve.updates[part], own[part], color=look.colour, ls=dash, lw=0.5, alpha=FADED)
     if not len(shared):
         return
@@ -108,7 +110,7 @@ def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: s
     mean, sem = cell_table([own[rows] for own, rows in zip(values, chosen, strict=True)])
     expert = np.any([results.is_told(name, curve)[rows] for curve, rows in zip(curves, chosen, strict=True)], axis=0)
     apart = max(1, len(shared) // 7)
-    for part, options in ((expert, TOLD_LOOKS), (~expert, {})):
+    for part, options in ((expert, PRIVILEGED_LOOKS), (~expert, {})):
         if count := int(part.sum()):
             first = results.labels.index(name) % min(3, count)  # staggered, but a single evaluation has its mark too
             marks = {"marker": look.marker, "ms": 3.5, "markevery": (first, apart)}
@@ -133,22 +135,22 @@ def draw_variant(
 
 
 def variant_handles(results: Results) -> list[Line2D]:
-    """Make the entries of a legend for the variants that there are."""
+    """Return the legend handles of the variants that were evaluated."""
     from matplotlib.lines import Line2D
 
     looks: dict[str, Any] = {"color": GREY, "lw": 0.8}
     return [Line2D([], [], ls=VARIANT_DASHES[name], label=VARIANTS[name], **looks) for name in results.variants]
 
 
-def told_handle(results: Results) -> list[Line2D]:
-    """Make the entry of a legend for evaluations of a policy that was told the context, if there are some."""
+def privileged_handles(results: Results) -> list[Line2D]:
+    """Return the legend handle of evaluations of a policy that observes the context, if there are any."""
     from matplotlib.lines import Line2D
 
     looks = [style(key, results) for key in results.told]
     if not looks:
         return []
     colour, marker = (looks[0].colour, looks[0].marker) if len(looks) == 1 else (GREY, "o")
-    line: dict[str, Any] = {"color": colour, "marker": marker, "ms": 3.5, "lw": looks[0].width, **TOLD_LOOKS}
+    line: dict[str, Any] = {"color": colour, "marker": marker, "ms": 3.5, "lw": looks[0].width, **PRIVILEGED_LOOKS}
     return [Line2D([], [], label=results.told_note, **line)]
 
 
@@ -191,7 +193,7 @@ def history_length(results: Results) -> Figure:
 
 
 def method_handles(results: Results, methods: Iterable[str]) -> list[Line2D]:
-    """Make a legend of methods, whatever their variations."""
+    """Return legend handles of methods, whatever their variations."""
     from matplotlib.lines import Line2D
 
     handles = []
@@ -221,6 +223,6 @@ def draw_lengths(panel: Axes, results: Results, env: str, method: str, lengths: 
 
 
 def history_of(results: Results, name: str) -> int | None:
-    """Find the history length of a label's runs, if the manifest knows it."""
+    """Return the history length of a label's runs, or None if the manifest has none."""
     found = (m["config"].get("history_length") for env in results.envs for m in results.members(env, name))
     return next((length for length in found if length is not None), None)

@@ -1,4 +1,4 @@
-"""The pictures of races: speed against success, a new physics, maps over power and mass, a line on the track."""
+"""Figures of races: speed against success, a new physics, maps over power and mass, a racing line on the track."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def laps(results: Results, env: str) -> Figure:
             (x, x_sem, _), (y, y_sem, _) = (mean_of(part, name, region, of) for of in ("ratio", measure))
             bars: dict[str, Any] = {"xerr": x_sem, "yerr": y_sem} if np.isfinite(x_sem) else {}
             panel.errorbar(x, y, **bars, color=look.colour, marker=look.marker, ms=6, lw=1.2, zorder=1 + look.width)
-    dress(panels, part)
+    label_axes(panels, part)
     add_title(figure, f"{env}: {means_over(results, [env], 'returns', names, shown='small dots')}")
     add_note(figure, gaps(results, env, "returns", labels_in(results, env)), mark_handles(results, env))
     return figure
@@ -76,14 +76,14 @@ def physics_update(results: Results, env: str, physics: str) -> Figure:
             for (x, y), face in zip(ends, ("white", look.colour), strict=True):
                 marks: dict[str, Any] = {"color": look.colour, "marker": look.marker, "mfc": face, "ms": 6}
                 panel.plot(x, y, ls="", zorder=1 + look.width, **marks)
-    dress(panels, part)
+    label_axes(panels, part)
     add_title(figure, f"{env}: from the physics of training (open) to the {physics} one (full)")
     add_note(figure, gaps(results, env, "returns", labels_in(results, env)), mark_handles(results, env))
     return figure
 
 
 def mark_handles(results: Results, env: str) -> list[Line2D]:
-    """Make a legend of marks, with the seeds of one environment."""
+    """Return legend handles of marks, with the seeds of one environment."""
     handles = label_handles(Results(results.manifest, {env: results.envs[env]}), "returns")
     for handle in handles:
         handle.set(linestyle="", markersize=6)
@@ -91,13 +91,13 @@ def mark_handles(results: Results, env: str) -> list[Line2D]:
 
 
 def region_panels(part: EnvResults) -> tuple[Figure, Any]:
-    """Make a column per region, OOD first, and a row per kind of success."""
+    """Return a figure with a column per region, OOD first, and a row per measure of success."""
     width = WIDTH if len(part.regions) > 1 else WIDTH * 0.6
     return new_figure(len(SUCCESS), len(part.regions), 4.9, width, sharex="col")
 
 
 def places(panels: Any, part: EnvResults) -> list[tuple[Axes, str, str]]:
-    """Return what each panel shows: the region and the measure of success."""
+    """Return each panel with its region and its measure of success."""
     return [
         (panels[row, column], region, measure)
         for row, measure in enumerate(SUCCESS)
@@ -105,8 +105,8 @@ def places(panels: Any, part: EnvResults) -> list[tuple[Axes, str, str]]:
     ]
 
 
-def dress(panels: Any, part: EnvResults) -> None:
-    """Name the axes and mark the corner where laps are fast and many."""
+def label_axes(panels: Any, part: EnvResults) -> None:
+    """Label the axes and mark the corner where laps are fast and many are completed."""
     for panel, region, measure in places(panels, part):
         first, last = panel in panels[:, 0], panel in panels[-1]
         cars = int((part.ind if region == "ind" else ~part.ind).sum())
@@ -162,7 +162,7 @@ def lap_map(results: Results, env: str, measure: str) -> Figure:
 
 
 def average(part: EnvResults, name: str, region: str, measure: str) -> str:
-    """Write a region's mean and, where there is one, its s.e.m."""
+    """Return a region's mean ± s.e.m. as text."""
     mean, sem, _ = mean_of(part, name, region, measure)
     digits = min(MEASURES[measure].digits, 3)
     spread = f" ± {sem:.{digits}f}" if np.isfinite(sem) else ""
@@ -170,7 +170,7 @@ def average(part: EnvResults, name: str, region: str, measure: str) -> str:
 
 
 def less_scale(cells: list[Cells | str], quantity: str) -> Scale:
-    """Choose the one scale of all panels, of what less is better of."""
+    """Return the colour scale of all panels, for a quantity of which less is better."""
     found = np.concatenate([cell[2] for cell in cells if not isinstance(cell, str)])
     found = found[np.isfinite(found)]
     if not found.size:
@@ -185,8 +185,8 @@ def draw_unfinished(panel: Axes, part: EnvResults, finished: np.ndarray) -> None
     from matplotlib.patches import Rectangle
 
     side = np.array([np.diff(np.unique(axis)).mean() if len(np.unique(axis)) > 1 else 1.0 for axis in part.contexts.T])
-    some, whole = finished.any(axis=0), finished.all(axis=0)  # of the seeds
-    for cells, size in ((~some, 1.0), (some & ~whole, PARTLY)):
+    some, every = finished.any(axis=0), finished.all(axis=0)  # of the seeds
+    for cells, size in ((~some, 1.0), (some & ~every, PARTLY)):
         corners = part.contexts[cells] - side * size / 2
         squares = [Rectangle((x, y), *(side * size)) for x, y in corners]
         panel.add_collection(PatchCollection(squares, zorder=1.5, rasterized=True, **UNFINISHED))

@@ -1,4 +1,4 @@
-"""The pictures of a suite. What has no results, or fewer seeds than the rest, is named in every one of them."""
+"""Figures that compare all methods of a suite. Each names the methods with missing seeds or results."""
 
 from __future__ import annotations
 

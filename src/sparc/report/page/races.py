@@ -171,8 +171,11 @@ def change_row(data: ReportData, test: str, region: str, key: str) -> Row:
         )
         changes = np.array([new[seed] - old[seed] for seed in new if seed in old])
         text = spread(*mean_sem(changes), len(changes), MEASURES[name].digits, signed=True)
-        theirs = [found[key][name][0] for found in paper if name in found.get(key, {})]
-        notes = [Note(f"paper {number(theirs[1] - theirs[0], paper_digits(name), True)}")] if len(theirs) == 2 else []
+        published_means = [found[key][name][0] for found in paper if name in found.get(key, {})]
+        notes = []
+        if len(published_means) == 2:
+            change = number(published_means[1] - published_means[0], paper_digits(name), True)
+            notes.append(Note(f"paper {change}"))
         cells.append(Cell(text, data.source(test, key), notes=[*notes, *missing_seeds(data, test, key)]))
     return row(data, key, cells)
 
