@@ -21,7 +21,7 @@ def races(results: Results) -> list[str]:
 
 
 def run_means(part: EnvResults, label: str, region: str, measure: str) -> Array:
-    """Return a measure's mean over the contexts of a region for each seed, scaled for display; NaN without values, (n,)."""
+    """Return each seed's mean of a measure over a region, scaled for display; NaN without values, (n,)."""
     rows = part.matrix(label, region, measure)
     counts = np.isfinite(rows).sum(axis=1)
     means = np.nansum(rows, axis=1) / np.where(counts, counts, np.nan)
