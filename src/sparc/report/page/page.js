@@ -304,6 +304,20 @@
     });
   }
 
+  // Tables and pictures that are wider than the window: which edges have more behind them
+
+  for (const scroller of all('.scroller')) {
+    const box = scroller.firstElementChild;
+    const mark = () => {
+      scroller.classList.toggle('more-left', box.scrollLeft > 1);
+      scroller.classList.toggle('more-right', box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+    };
+    box.addEventListener('scroll', mark, { passive: true });
+    const observer = new ResizeObserver(mark);
+    observer.observe(box);
+    observer.observe(box.firstElementChild);
+  }
+
   // The rows that a number comes from
 
   const table = find('#run-table');
