@@ -330,7 +330,7 @@ def test_a_cell_gives_lap_time_ratio_and_the_ais_lap(visit: Any) -> None:
         head, row = (" ".join(find(browser, f"#readout {part}").text.split()) for part in ("p", "tr.here"))
         power, mass = part.contexts[cell]
         assert head.startswith(f"power = {power:g} ×, mass = {mass:g} ×")
-        assert f"built-in AI {part.matrix('rma', None, 'reference')[0, cell]:.1f} s" in head
+        assert f"built-in AI's lap {part.matrix('rma', None, 'reference')[0, cell]:.3f} s" in head
         count = int(finished[:, cell].sum())
         spread = f"± {ratios[1][cell]:.3f} s.e.m." if count > 1 else f"(n = {count})"
         assert row.startswith(f"RMA {ratios[0][cell]:.3f} {spread} lap time [s]: {times[0][cell]:.1f}; return: ")

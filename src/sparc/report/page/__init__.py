@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sparc.report.figures.entry import DrawnFigure
 from sparc.report.html import write_page
-from sparc.report.page import answer, maps, pictures, races, runs, tables
+from sparc.report.page import answer, maps, measures, pictures, races, runs, tables
 from sparc.report.page.data import ReportData
 from sparc.suites.tables import Results
 
@@ -33,9 +33,14 @@ def write_report(results: Results, path: Path, figures: Sequence[DrawnFigure]) -
         sections={key: name for key, name in SECTIONS.items() if not missing.get(key)},
         head=runs.head(data),
         answer=answer.answer(data),
-        races=races.numbers(data) if data.races else None,
+        races=bool(data.races),
+        measured=[
+            *([races.numbers(data)] if data.races else []),
+            *([measures.numbers(data)] if data.own_measured else []),
+        ],
+        definitions=measures.definitions(data),
         returns=tables.returns(data),
-        only_races=data.only_races,
+        returns_judge=data.returns_judge,
         maps=maps.choices(data),
         static_maps=pictures.static_maps(figures),
         cars=cars,

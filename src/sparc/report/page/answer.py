@@ -20,7 +20,6 @@ VERDICTS = {  # the symbol says it without colour
     "none": (MISSING, "no results"),
 }
 UNSURE = {"few": "too few seeds to tell", "same": "but all runs of a method are equal: no spread is known"}
-MEANS = {RETURN: "mean returns", **races.MEANS}
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Card:
     link: DetailLink
     gaps: list[str]
     regions: list[str]
-    measures: dict[str, list[Column]]  # by heading, which is empty for the return
+    measures: list[tuple[str, list[Column]]]  # each with a heading, which is empty for the return alone
 
 
 @dataclass(frozen=True)
@@ -115,14 +114,25 @@ def answer(data: ReportData) -> Answer:
     ]
     mapped = [test in data.mapped for test in data.parts]
     targets = ["the map of the difference"] * any(mapped) + ["the table of cars"] * (not all(mapped))
-    return Answer(
-        comparisons, joined([MEANS.get(name, f"means of {name}") for name in judged_by(data)]), " or ".join(targets)
-    )
+    compared = dict.fromkeys(means(data, name, tests[0]) for (name, _), tests in judged_by(data).items())
+    return Answer(comparisons, joined(list(compared)), " or ".join(targets))
 
 
-def judged_by(data: ReportData) -> list[str]:
-    """Return the measures that verdicts on any test rest on."""
-    return list(dict.fromkeys(name for test in data.parts for name in data.judged_by(test)))
+def judged_by(data: ReportData) -> dict[tuple[str, str], list[str]]:
+    """Return the tests of each measure that verdicts rest on, by its name and title."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for test in data.parts:
+        for name in data.judged_by(test):
+            found.setdefault((name, data.measure(test, name).title), []).append(test)
+    return found
+
+
+def means(data: ReportData, name: str, test: str) -> str:
+    """Return what verdicts compare, in words."""
+    if name == RETURN or test in data.races:
+        return {RETURN: "mean returns", **races.MEANS}[name]
+    measure = data.measure(test, name)
+    return f"means of the {measure.title}{', of which less is better' * (measure.better < 0)}"
 
 
 def verdict(comparison: stats.Comparison) -> str:
@@ -137,8 +147,7 @@ def headline(data: ReportData, a: str, b: str) -> list[Line]:
     """Return a line per region and measure that sums up all tests."""
     lines = []
     for region, words in REGIONS.items():
-        for measure in judged_by(data):
-            tests = [test for test in data.parts if measure in data.judged_by(test)]
+        for (measure, title), tests in judged_by(data).items():
             groups: dict[str, list[Mention]] = {}
             for test in tests:
                 found = data.comparisons.get((test, a, b, region, measure))
@@ -146,7 +155,7 @@ def headline(data: ReportData, a: str, b: str) -> list[Line]:
                 lead = found.lead if found and kind in UNSURE else ""
                 link = detail_link(data, test, a, b) if found else None
                 groups.setdefault(kind, []).append(Mention(test, lead, link))
-            by = f", {data.measure(tests[0], measure).title}" if measure != RETURN else ""
+            by = f", {title}" if measure != RETURN else ""
             found_verdicts = [(kind, *said, groups[kind]) for kind, said in VERDICTS.items() if kind in groups]
             lines.append(Line(f"{words.capitalize()}{by}", f"{data.names[a]} against {data.names[b]}", found_verdicts))
     return lines
@@ -167,17 +176,17 @@ def card(data: ReportData, test: str, a: str, b: str) -> Card:
         detail_link(data, test, a, b),
         [f"{data.names[key]} {data.gap(test, key)}" for key in missing],
         [f"{region.upper()}, {data.cells(test, region)} cells" for region in regions],
-        {heading(data, test, name): columns(data, test, a, b, regions, name) for name in data.judged_by(test)}
+        [(heading(data, test, name), columns(data, test, a, b, regions, name)) for name in data.judged_by(test)]
         if regions
-        else {},
+        else [],
     )
 
 
 def heading(data: ReportData, test: str, measure: str) -> str:
-    """Return the heading of a card's rows on one measure; the return, which is always alone, has none."""
+    """Return the heading of a card's rows on one measure; the return alone has none."""
     shown = data.measure(test, measure)
     unit, less = f" [{shown.unit}]" * bool(shown.unit), ", less is better" * (shown.better < 0)
-    return f"{shown.title.capitalize()}{unit}{less}" if measure != RETURN else ""
+    return f"{shown.title.capitalize()}{unit}{less}" if data.judged_by(test) != (RETURN,) else ""
 
 
 def columns(data: ReportData, test: str, a: str, b: str, regions: list[str], measure: str) -> list[Column]:
@@ -196,7 +205,7 @@ def column(data: ReportData, test: str, a: str, b: str, region: str, measure: st
     first, second = (float(data.values(test, key, region, measure).mean()) for key in (a, b))
     seeds, planned = (comparison.x_seeds, comparison.y_seeds), tuple(data.seeds(test, key)[1] for key in (a, b))
     share = [f"{100 * part:.0f}" for part in comparison.share]
-    has_share = measure not in races.MOSTLY_TIES
+    has_share = not data.all_or_nothing([test], measure)
     return Column(
         verdict=(kind, symbol, f"{comparison.lead}, {UNSURE[kind]}" if kind in UNSURE else words),
         difference=number(value, decimals, True),

@@ -55,9 +55,14 @@ class ReportData:
         return races(self.results)
 
     @cached_property
-    def only_races(self) -> bool:
-        """Return whether every environment is a race."""
-        return all(env in self.races for env in self.results.envs)
+    def own_measured(self) -> list[str]:
+        """Return the tests, but races, that are judged by measures."""
+        return [test for test in self.parts if test not in self.races and self.judged_by(test) != (RETURN,)]
+
+    @cached_property
+    def returns_judge(self) -> bool:
+        """Return whether any environment is judged by its return."""
+        return any(RETURN in self.judged_by(env) for env in self.results.envs)
 
     @cached_property
     def mapped(self) -> list[str]:
@@ -107,6 +112,11 @@ class ReportData:
     def values(self, test: str, key: str, region: str, name: str) -> Array:
         """Return a measure, or the return, of a label's seeds in a region, scaled for display, (seeds, cells)."""
         return self.measure(test, name).scale * self.parts[test].matrix(key, region, name)
+
+    def all_or_nothing(self, tests: Iterable[str], name: str) -> bool:
+        """Return whether a measure is 0 or 1 in every cell: most cells of two methods are then equal."""
+        parts = [self.parts[test] for test in tests]
+        return all(np.isin(part.matrix(key, None, name), (0.0, 1.0)).all() for part in parts for key in part.returns)
 
     @cached_property
     def comparisons(self) -> dict[tuple[str, str, str, str, str], stats.Comparison]:

@@ -15,6 +15,7 @@ from sparc.report.figures.maps import COLOURS, DIFFERENCE_COLOURS, LESS_COLOURS,
 from sparc.report.measured import mean_of, over_seeds
 from sparc.report.page import races
 from sparc.report.page.data import ReportData
+from sparc.report.page.measures import column_head
 from sparc.suites.tables import EnvResults
 from sparc.text import joined, number, percent
 
@@ -54,7 +55,10 @@ def shades(name: str) -> list[str]:
 
 def env_data(data: ReportData, test: str, part: EnvResults) -> dict[str, Any]:
     """Return the maps of one test."""
-    mapped = races.MAPPED if test in data.races else {}
+    raced = test in data.races
+    own = {name: column_head(data.measure(test, name)) for name in data.judged_by(test) if name != RETURN}
+    mapped = races.MAPPED if raced else own
+    one, both = races.MISSING_VALUES if raced else ("no value", "no value of both")
     return {
         "features": part.space.names,
         "units": part.space.units,
@@ -62,9 +66,17 @@ def env_data(data: ReportData, test: str, part: EnvResults) -> dict[str, Any]:
         "ind": part.ind.astype(int).tolist(),
         **plane(part),
         "gaps": {key: data.gap(test, key) for key in data.names if not data.seeds(test, key)[0]},
-        **({"reference": rounded(races.reference_laps(part), 1)} if mapped else {}),
+        "givens": [given(part, name) for name in part.criteria.givens if name in part.measured],
+        "missing": {"one": one, "both": both},
         "shown": {name: quantity(data, test, name, title) for name, title in (mapped | {RETURN: RETURN}).items()},
     }
+
+
+def given(part: EnvResults, name: str) -> dict[str, Any]:
+    """Return a measure that belongs to the context, the same for all runs."""
+    read, label = part.criteria[name], next(iter(part.returns))
+    values = rounded(read.scale * part.matrix(label, None, name)[0], read.digits)
+    return {"title": read.title, "unit": read.unit, "digits": read.digits, "values": values}
 
 
 def rounded(values: ArrayLike, decimals: int) -> list[float | None]:
@@ -103,7 +115,7 @@ def box(column: np.ndarray, row: np.ndarray) -> list[int] | None:
 def quantity(data: ReportData, test: str, name: str, title: str) -> dict[str, Any]:
     """Return the maps of the return or of a measure; null where no seed has a value."""
     part, measure = data.parts[test], data.measure(test, name)
-    rows = {key: part.matrix(key, None, None if name == RETURN else name) for key in part.returns}
+    rows = {key: measure.scale * part.matrix(key, None, name) for key in part.returns}
     means = {key: over_seeds(matrix)[0] for key, matrix in rows.items()}
     found = np.concatenate([mean[np.isfinite(mean)] for mean in means.values()] or [np.empty(0)])
     scale = colour_scale(found) if len(found) else None
@@ -112,6 +124,7 @@ def quantity(data: ReportData, test: str, name: str, title: str) -> dict[str, An
         "title": title,
         "digits": digits,
         "less": measure.better < 0,
+        "note": races.MAP_NOTE if test in data.races and name != RETURN else "",
         "limits": [scale.low, scale.high] if scale else [0, 1],
         "clipped": [scale.extend in ("min", "both"), scale.extend in ("max", "both")] if scale else [False, False],
         "runs": {
@@ -130,10 +143,7 @@ def quantity(data: ReportData, test: str, name: str, title: str) -> dict[str, An
 def about(data: ReportData, test: str, key: str, name: str, digits: int) -> dict[str, str]:
     """Return the caption of a method's map: its means and its seeds."""
     part, done = data.parts[test], data.seeds(test, key)[0]
-    means = [
-        part.matrix(key, region).mean() if name == RETURN else mean_of(part, key, region, name)[0]
-        for region in part.regions
-    ]
+    means = [mean_of(part, key, region, name)[0] for region in part.regions]
     texts = [f"{region.upper()} {number(mean, digits)}" for region, mean in zip(part.regions, means, strict=True)]
     warning = data.warning(test, key)
     seeds = [] if warning else [f"{done} seed{'s' * (done > 1)}"]
@@ -143,9 +153,10 @@ def about(data: ReportData, test: str, key: str, name: str, digits: int) -> dict
 def pair(data: ReportData, test: str, a: str, b: str, name: str, difference: Array) -> dict[str, Any]:
     """Return the difference of two methods in words, and the end of its colour scale."""
     part, measure = data.parts[test], data.measure(test, name)
+    unfinished = test in data.races and name != RETURN
     values = {
         region: [
-            part.matrix(key, region) if name == RETURN else races.with_unfinished(part, key, region, name)
+            races.with_unfinished(part, key, region, name) if unfinished else data.values(test, key, region, name)
             for key in (a, b)
         ]
         for region in part.regions
@@ -158,7 +169,7 @@ def pair(data: ReportData, test: str, a: str, b: str, name: str, difference: Arr
     mean = joined([f"{gaps[region]} {region.upper()}" for region in part.regions])
     seeds = [data.seeds(test, key)[0] for key in (a, b)]
     marks = "".join(f" {data.names[key]}: {data.warning(test, key)}." for key in (a, b) if data.warning(test, key))
-    rule = f" {races.MAP_RULE}" if name != RETURN else ""
+    rule = f" {races.MAP_RULE}" if unfinished else ""
     text = (
         f"{data.names[a]} is better than {data.names[b]} in {better}; mean difference {mean}. "
         f"Means over {seeds[0]} and {seeds[1]} seeds.{rule}{marks}"

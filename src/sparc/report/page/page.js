@@ -109,7 +109,8 @@
     find('#map-high').textContent = (shown.clipped[1] ? '≥ ' : '') + high;
     find('#map-bar').style.background = gradient(table);
     for (const text of all('#maps .quantity')) text.textContent = shown.title;
-    find('#map-laps').hidden = !shown.less;
+    find('#map-note').textContent = shown.note;
+    find('#map-note').hidden = !shown.note;
     for (const picture of all('#map-static > *')) {
       picture.hidden = Boolean(env.columns) || picture.dataset.env !== state.env;
     }
@@ -169,13 +170,15 @@
     const region = env.ind[cell] ? 'in distribution (IND)' : 'out of distribution (OOD)';
     const head = make('p', {}, make('b', {}, context.join(', ')), ` · ${region}`);
     const { first, second, values } = difference();
-    if (env.reference) head.append(` · built-in AI ${number(env.reference[cell], 1)} s`);
+    for (const { title, unit, digits, values: found } of env.givens) {
+      head.append(` · ${title} ${number(found[cell], digits)}${unit ? ` ${unit}` : ''}`);
+    }
     if (values && first !== second) {
-      const gap = values[cell] === null ? 'not completed by both' : number(values[cell], shown.digits, true);
+      const gap = values[cell] === null ? env.missing.both : number(values[cell], shown.digits, true);
       head.append(` · ${data.names[first]} − ${data.names[second]}: `, make('b', { id: 'readout-difference' }, gap));
     }
     const rows = make('tbody');
-    const told = (value, digits) => (value === null ? 'not completed' : number(value, digits));
+    const told = (value, digits) => (value === null ? env.missing.one : number(value, digits));
     for (const [other, name] of Object.entries(data.names)) {
       if (!shown.means[other]) continue;
       const show = (value) => told(value, shown.digits);

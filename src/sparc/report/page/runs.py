@@ -7,7 +7,6 @@ from typing import Any
 
 from sparc.contexts import Finite
 from sparc.envs.measures import RETURN
-from sparc.envs.racing.measures import JUDGED
 from sparc.report.page.data import REGIONS, ReportData, label_of
 from sparc.report.page.tables import budget
 from sparc.text import count, duration, fraction, joined, listed, number, plural, ranges
@@ -128,11 +127,12 @@ def run(data: ReportData, member: dict[str, Any]) -> Run:
 
 
 def run_values(data: ReportData, member: dict[str, Any]) -> dict[str, tuple[str, Any]]:
-    """Return the columns of a run, as text and to sort by: races alone have means of their measures."""
+    """Return the columns of a run, as text and to sort by: the means by which any environment is judged."""
     env, name = member["env"], data.names[label_of(member)]
     note = f": {member['note']}" if member["note"] else ""
     state = "✓ done" if member["state"] == "done" else f"✗ {member['state']}{note}"
-    measures = JUDGED if data.only_races else (RETURN,)
+    measures = dict.fromkeys(name for test in data.results.envs for name in data.judged_by(test))
+    column_names = {name: "mean" if name == RETURN else name.replace("_", " ") for name in measures}
     return {
         "Environment": (env, env),
         "Method": (name, name),
@@ -141,7 +141,7 @@ def run_values(data: ReportData, member: dict[str, Any]) -> dict[str, tuple[str,
         "Updates": (number(member["updates"]), member["updates"]),
         "Checkpoint": (number(member["checkpoint"]), member["checkpoint"]),
         **{
-            f"{region.upper()} {'mean' if measure == RETURN else measure}": mean_of_run(data, member, region, measure)
+            f"{region.upper()} {column_names[measure]}": mean_of_run(data, member, region, measure)
             for region in REGIONS
             for measure in measures
         },
@@ -153,7 +153,7 @@ def mean_of_run(data: ReportData, member: dict[str, Any], region: str, measure: 
     """Return a run's mean over the cells of a region, as text and as a number."""
     env, key, seed = member["env"], label_of(member), member["seed"]
     part = data.parts[env]
-    if seed not in part.returns.get(key, {}) or region not in part.regions:
+    if seed not in part.returns.get(key, {}) or region not in part.regions or measure not in data.judged_by(env):
         return number(None), None
     mean = float(data.values(env, key, region, measure)[list(part.returns[key]).index(seed)].mean())
     return number(mean, data.measure(env, measure).digits), mean

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sparc.envs.measures import RETURN
-from sparc.envs.racing.measures import MEASURES
 from sparc.report import stats
 from sparc.report.page.data import REGIONS, ReportData, Source
 from sparc.text import MISSING, count, joined, number
@@ -164,9 +163,10 @@ def middles(data: ReportData, tests: Sequence[str], measure: str = RETURN) -> Ta
             cells.append(Cell(value, data.source(env, key), key == best[env, region], notes))
         rows.append(row(data, key, cells))
     columns = {test: [region.upper() for region in data.parts[test].regions] for test in tests}
-    of = f" of the {MEASURES[measure].title}" if measure != RETURN else ""
+    read = data.measure(tests[0], measure)
+    of = f" of the {read.title}" if measure != RETURN else ""
     note = "Below: 95 % interval, from three seeds on. The mean of the middle half of all runs and cells."
-    note += " Less is better." * (measure != RETURN and MEASURES[measure].better < 0)
+    note += " Less is better." * (read.better < 0)
     return Table(f"Interquartile mean (IQM){of} over seeds and cells", columns, rows, note)
 
 
@@ -210,7 +210,7 @@ def probabilities(data: ReportData, tests: Sequence[str], measures: Sequence[str
         cells = [probability(data, test, a, b, name) for test in tests for name in measures]
         cells += [overall(data, a, b)] if averaged else []
         rows.append(Row(data.pair_name(a, b, "over"), cells))
-    names = [MEASURES[name].title for name in measures if name != RETURN]
+    names = [data.measure(tests[0], name).title for name in measures if name != RETURN]
     columns = {test: names for test in tests} | ({"All, weighted equally": list[str]()} if averaged else {})
     note = (
         "How often a run of the first method has a better mean than one of the second; 0.5 is no difference. "
