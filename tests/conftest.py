@@ -1,5 +1,6 @@
 """What several tests share: a cache of compiled programs, a tiny configuration, the real command line, and needs."""
 
+import functools
 import os
 import shutil
 import subprocess
@@ -32,8 +33,10 @@ MARKERS = {
     "_no_screen": "video",
     "sparc_start": "process",
     "finished": "slow",  # trains a run
+    "tiny_run": "slow",
     "runs": "slow",  # trains a run of several methods
     "measured": "slow",  # trains on an environment of its own
+    "trained": "slow",  # trains methods to be exported
 }
 ENVIRONMENTS = sorted(all_envs())  # as sparc ships them, before tests register their own
 SPARC = (sys.executable, "-m", "sparc")
@@ -44,7 +47,7 @@ TINY = {
     "num_quantiles": 4,
     "batch_size": 8,
     "adapter_batch_size": 0,
-    "final_rate": 1.0,
+    "final_lr_fraction": 1.0,
     "num_envs": 5,
     "random_steps": 50,
     "replay_capacity": 400,
@@ -172,6 +175,38 @@ def sparc_cli(
 
 
 @pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """A function that trains a method on the boat, once per session."""
+    from exporting import train_on_boat
+
+    return functools.cache(lambda method: train_on_boat(method, tmp_path_factory.mktemp("trained") / method))
+
+
+@pytest.fixture(scope="session")
+def boat_export(trained: Callable[[str], Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole export of SPARC on the boat; tests that change it copy it first."""
+    from sparc.deploy.export import from_run, write
+
+    folder = tmp_path_factory.mktemp("export") / "boat"
+    write(from_run(trained("sparc")), folder, c=True, js=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Train a tiny run of a method in an environment, once: `tiny_run("sparc")`."""
+    made: dict[tuple[str, str], Path] = {}
+
+    def train(method: str, env: str = "DriftingBoat-v0") -> Path:
+        if (method, env) not in made:
+            folder = tmp_path_factory.mktemp("tiny") / f"{method}-{env}"
+            made[method, env] = sparc.train(method, env, run_dir=folder, updates=10, **TINY)
+        return made[method, env]
+
+    return train
+
+
+@pytest.fixture(scope="session")
 def torcs() -> Any:
     """The racing simulator, or why there is none."""
     from sparc.envs.racing.torcs.installation import find_torcs
@@ -197,7 +232,7 @@ def browser() -> Iterator[Any]:
     for argument in ("--headless=new", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1"):
         options.add_argument(argument)
     options.add_argument("--window-size=1366,768")
-    options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND")  # no way out
+    options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")  # no way out
     if os.geteuid() == 0:
         options.add_argument("--no-sandbox")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})

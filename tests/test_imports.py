@@ -21,10 +21,11 @@ ROOMS: dict[str, set[str]] = {
     "acting": {"leaves", "methods", "envs"},
     "runs": {"leaves", "methods", "envs", "acting"},
     "training": {"leaves", "methods", "envs", "acting", "runs"},
+    "deploy": {"leaves", "methods", "envs", "acting", "runs", "training"},
     "suites": {"leaves", "methods", "envs", "acting", "runs"},  # it starts processes that train
     "report": {"leaves", "methods", "envs", "acting", "runs", "suites"},
-    "watch": {"leaves", "methods", "envs", "acting", "runs", "suites", "report"},
-    "cli": {"leaves", "methods", "envs", "acting", "runs", "training", "suites", "report", "watch"},
+    "watch": {"leaves", "methods", "envs", "acting", "runs", "deploy", "suites", "report"},
+    "cli": {"leaves", "methods", "envs", "acting", "runs", "training", "deploy", "suites", "report", "watch"},
 }
 PACKAGE = ("__init__", "__main__")  # the public names, and `python -m sparc`: they may import any room
 

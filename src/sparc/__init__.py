@@ -12,7 +12,7 @@ from sparc.methods import register_method
 
 if TYPE_CHECKING:
     from sparc.acting.evaluate import evaluate
-    from sparc.runs.load import load
+    from sparc.deploy.load import load
     from sparc.training.train import resume, train
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
 
 _LAZY = {  # these bring JAX
     "evaluate": "acting.evaluate",
-    "load": "runs.load",
+    "load": "deploy.load",
     "resume": "training.train",
     "train": "training.train",
 }

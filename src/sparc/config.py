@@ -49,11 +49,13 @@ class Config:
     adapter_learning_rate: float = option(3e-4, "Adam's step for the history adapter φ", above=0)
     adapter_batch_size: int = option(0, "most rows of the minibatch that φ's regression uses; 0: all", low=0)
     adam_beta1: float = option(0.9, "Adam's decay rate β₁ of the first moment", low=0, below=1)
-    final_rate: float = option(1.0, "share of the learning rates left at the end, falling linearly", low=0, high=1)
+    final_lr_fraction: float = option(
+        1.0, "share of the learning rates left at the end, falling linearly", low=0, high=1
+    )
     discount: float = option(0.99, "discount factor γ", low=0, high=1)
     n_step: int = option(1, "rewards summed before the critics take over", low=1)
     target_networks: bool = option(True, "bootstrap from target critics; without them, from the critics themselves")
-    target_rate: float = option(0.005, "share τ by which the target critics follow", above=0, high=1)
+    tau: float = option(0.005, "share τ by which the target critics follow", above=0, high=1)
     batch_renorm: bool = option(False, "batch renormalisation in the critics' layers")
     critic_clip: float = option(10.0, "largest global norm of the critics' gradient", above=0)
     temperature: float = option(0.01, "entropy temperature α (its start, when tuned)", above=0)
@@ -105,7 +107,7 @@ class Config:
                 f"ema_decay ({self.ema_decay:g}) must be below 1, or the average never moves: choose 0.998, say, "
                 "or 0 for no average."
             )
-        for name, needed in (("target_rate", "target_networks"), ("observation_clip", "normalize_observations")):
+        for name, needed in (("tau", "target_networks"), ("observation_clip", "normalize_observations")):
             if not getattr(self, needed) and getattr(self, name) != FIELDS[name].default:
                 raise UserError(f"{name} changes nothing without {needed}: set {needed}=true, or leave {name} out.")
         # of a lane's newest rows every other one may close an episode, and is then no transition
@@ -124,10 +126,11 @@ class Config:
     @property
     def extendable(self) -> bool:
         """Whether a run can get more updates: learning rates that fall towards its last update cannot rise again."""
-        return self.final_rate == 1.0
+        return self.final_lr_fraction == 1.0
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config) if field.name != "options"}
+RENAMED = {"final_rate": "final_lr_fraction", "target_rate": "tau"}  # earlier names, still read from files of runs
 _HINTS = {name: hint for name, hint in get_type_hints(Config).items() if name in FIELDS}
 
 
@@ -185,7 +188,8 @@ def split_options(values: Mapping[str, Any]) -> dict[str, Any]:
     method = str(values.get("method", ""))
     shared: dict[str, Any] = {}
     own: dict[str, Any] = {}
-    for name, value in values.items():
+    for given, value in values.items():
+        name = RENAMED.get(given, given)
         if name in FIELDS:
             shared[name] = value
         elif name in declared(method).fields:
@@ -219,10 +223,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "adapter_learning_rate": 1e-3,
         "adapter_batch_size": 32,
         "adam_beta1": 0.5,
-        "final_rate": 0.0,
+        "final_lr_fraction": 0.0,
         "target_networks": False,
         "batch_renorm": True,
-        "temperature": 0.3,
+        "temperature": 1.0,
         "tune_temperature": True,
         "policy_delay": 2,
         "ema_decay": 0.998,
@@ -238,7 +242,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "learning_rate": 1e-3,
         "adapter_learning_rate": 1e-3,
         "adam_beta1": 0.5,
-        "final_rate": 0.0,
+        "final_lr_fraction": 0.0,
         "discount": 0.9896,
         "n_step": 3,
         "target_networks": False,
@@ -261,7 +265,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "learning_rate": 1e-3,
         "adapter_learning_rate": 3e-3,
         "adam_beta1": 0.5,
-        "final_rate": 0.0,
+        "final_lr_fraction": 0.0,
         "target_networks": False,
         "batch_renorm": True,
         "tune_temperature": True,

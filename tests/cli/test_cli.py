@@ -83,7 +83,7 @@ def test_a_run_from_beginning_to_end(sparc_cli: Cli, tiny_yaml: Path, tmp_path: 
 def test_a_finished_run_whose_rates_fell_is_not_said_to_go_further(sparc_cli: Cli, copy: Path) -> None:
     config = (copy / "config.yaml").read_text()
     assert "extend it with: sparc resume run --updates N" in succeed(sparc_cli("resume", "run"))
-    (copy / "config.yaml").write_text(config.replace("final_rate: 1.0", "final_rate: 0.0"))
+    (copy / "config.yaml").write_text(config.replace("final_lr_fraction: 1.0", "final_lr_fraction: 0.0"))
     out = succeed(sparc_cli("resume", "run"))
     assert "already at 20 updates; its learning rates have decayed" in out and "--updates" not in out
 

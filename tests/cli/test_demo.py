@@ -14,7 +14,7 @@ from sparc.envs.registry import get_env
 from sparc.methods import all_methods
 from sparc.runs.run import Run
 from sparc.suites.plan import planned
-from sparc.suites.status import Standing
+from sparc.suites.status import Status
 from sparc.suites.suite import Suite
 
 SPACE = get_env(demo.ENV).context_space
@@ -57,10 +57,10 @@ class Ran:
 
     exit_code = 130
 
-    def __init__(self, suite: Suite, folder: Path, states: dict[str, Standing] | None = None):
+    def __init__(self, suite: Suite, folder: Path, states: dict[str, Status] | None = None):
         assert planned("smoke", folder) == suite  # so that `sparc suite run` can go on with it
         states = states or {}
-        self.standings = {m: states.get(m.config.method, Standing("done")) for m in suite.members()}
+        self.standings = {m: states.get(m.config.method, Status("done")) for m in suite.members()}
         for member in suite.members():
             if not (folder / member.path).exists():
                 Run.create(member.config, folder / member.path)
@@ -94,13 +94,13 @@ def test_the_demo_compares_and_pictures(
 def test_a_demo_that_did_not_end_says_why_and_can_be_gone_on_with(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    states = {"rma": Standing("failed", note="No space left on device.")}
+    states = {"rma": Status("failed", note="No space left on device.")}
     monkeypatch.setattr("sparc.suites.runner.Runner", lambda suite, folder: Ran(suite, folder, states))
     again = f"sparc demo --seed 3 --run-dir {tmp_path / 'demo'}"
     with pytest.raises(sparc.RunFailure, match="rma: No space left on device") as caught:
         demo.run_demo(3, tmp_path / "demo")
     assert again in str(caught.value)
-    states["rma"] = Standing("stopped", 500)  # Ctrl-C
+    states["rma"] = Status("stopped", 500)  # Ctrl-C
     assert demo.run_demo(3, tmp_path / "demo") == 130
     assert f"stopped; continue with: {again}" in capsys.readouterr().out
     with pytest.raises(sparc.UserError, match="choose another --run-dir"):

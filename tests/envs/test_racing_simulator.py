@@ -59,7 +59,7 @@ def make(torcs: Installation, track: Path, car: str) -> Iterator[Make]:
 
 
 def drive(simulator: Simulator, steps: int, seed: int = 0, slot: int = 0) -> np.ndarray:
-    """Drive one slot by random commands, and the others differently; give the slot's rows, (steps, S)."""
+    """LapPair one slot by random commands, and the others differently; give the slot's rows, (steps, S)."""
     rng, others = np.random.default_rng(seed), np.random.default_rng(99)
     rows = []
     for _ in range(steps):

@@ -30,7 +30,7 @@ def refused(**values: Any) -> str:
                 "history_length": 50,
                 "adapter_learning_rate": 3e-4,
                 "learning_rate": 3e-4,
-                "target_rate": 0.005,
+                "tau": 0.005,
                 "critic_clip": 10,
                 "discount": 0.99,
                 "temperature": 0.01,
@@ -52,7 +52,7 @@ def refused(**values: Any) -> str:
                 "history_length": 50,
                 "adapter_learning_rate": 2.5e-4,
                 "learning_rate": 2.5e-5,
-                "target_rate": 0.005,
+                "tau": 0.005,
                 "critic_clip": 10,
                 "discount": 0.9896,
                 "temperature": 0.01,
@@ -97,8 +97,8 @@ def test_defaults_are_the_mujoco_preset() -> None:
         ("discount", 1.01, "at most 1"),
         ("discount", -0.1, "at least 0"),
         ("n_step", 0, "at least 1"),
-        ("target_rate", 0, "above 0"),
-        ("target_rate", 1.5, "at most 1"),
+        ("tau", 0, "above 0"),
+        ("tau", 1.5, "at most 1"),
         ("critic_clip", 0, "above 0"),
         ("temperature", 0, "above 0"),
         ("expert_updates", -50, "at least 0"),
@@ -117,7 +117,7 @@ def test_a_value_out_of_range_names_field_limit_and_value(field: str, value: Any
 
 
 def test_the_edges_of_a_range_are_inside() -> None:
-    assert make_config(WHO | {"discount": 1, "target_rate": 1, "seed": 2**31 - 1}).discount == 1.0
+    assert make_config(WHO | {"discount": 1, "tau": 1, "seed": 2**31 - 1}).discount == 1.0
     assert make_config(WHO | {"discount": 0, "seed": 0}).discount == 0.0
 
 

@@ -256,7 +256,9 @@ def test_learning_rates_belong_to_their_parts(name: str) -> None:
 @pytest.mark.parametrize(("name", "phase"), CHANGES)
 def test_rates_fall_to_their_share_at_the_end_of_their_phase(name: str, phase: str) -> None:
     """With a steady gradient Adam's step is the rate."""
-    lengths = {"updates": 1000, "chunk": 50, "final_rate": 0.1} | ({"expert_updates": 600} if name == "rma" else {})
+    lengths = {"updates": 1000, "chunk": 50, "final_lr_fraction": 0.1} | (
+        {"expert_updates": 600} if name == "rma" else {}
+    )
     method = make(name, phase, **lengths)
     last = {"expert": 600, "adapter": 400}.get(phase, 1000)
     part, rate = ("adapter", 2e-3) if phase == "adapter" else ("expert", 1e-3)

@@ -167,7 +167,7 @@ def test_the_actor_waits_for_its_turn() -> None:
 
 @pytest.mark.parametrize("delay", [1, 2, 4])
 def test_learning_rates_reach_zero_with_the_last_update_and_not_before(delay: int) -> None:
-    method = make("sparc", policy_delay=delay, final_rate=0.0, updates=8)
+    method = make("sparc", policy_delay=delay, final_lr_fraction=0.0, updates=8)
     state = method.init(np.random.default_rng(0))
     scan, batch = scan_updates(method), some_batch(method, delay)
 
@@ -199,7 +199,7 @@ def test_a_scan_with_a_delayed_actor_is_so_many_single_updates(name: str) -> Non
 
 PARTS: list[dict[str, Any]] = [
     {}, {"batch_renorm": True}, {"normalize_observations": True}, {"ema_decay": 0.9}, {"policy_delay": 2},
-    {"adapter_batch_size": 4}, {"tune_temperature": True}, {"final_rate": 0.0}, {"adam_beta1": 0.5},
+    {"adapter_batch_size": 4}, {"tune_temperature": True}, {"final_lr_fraction": 0.0}, {"adam_beta1": 0.5},
 ]  # fmt: skip
 
 
@@ -339,7 +339,7 @@ def test_a_loaded_policy_acts_as_in_training(tmp_path: Path) -> None:
         ({"policy_delay": 3}, "multiple of policy_delay"),
         ({"policy_delay": 0}, "at least 1"),
         ({"observation_clip": 0.0}, "above 0"),
-        ({"target_rate": 0.01}, "set target_networks=true"),
+        ({"tau": 0.01}, "set target_networks=true"),
         ({"tune_temperature": False}, "also set temperature"),
         ({"policy_delay": 50, "chunk": 50}, "at most 10"),
     ],

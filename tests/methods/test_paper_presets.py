@@ -107,7 +107,7 @@ def test_networks_after_a_hundred_updates_are_those_of_before(case: str) -> None
 
 
 def test_a_hundredth_more_of_tau_shows() -> None:
-    assert deviation("gran-turismo/only-obs/train", target_rate=1.01 * 0.005) > 10 * TOLERANCE
+    assert deviation("gran-turismo/only-obs/train", tau=1.01 * 0.005) > 10 * TOLERANCE
 
 
 def test_a_hundredth_more_of_kappa_shows(monkeypatch: pytest.MonkeyPatch) -> None:

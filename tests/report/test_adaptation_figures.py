@@ -10,10 +10,10 @@ from matplotlib.collections import LineCollection, PathCollection
 from synthetic import CARS, ENVS, STYLES, make_races, make_results
 
 from sparc.acting.adaptation import Latents, Trace
+from sparc.acting.settling import settling
 from sparc.contexts import ContextSpace
 from sparc.report.figures.adaptation import GAIT, adaptation, align, has_latents, has_traces, latent_map, thinned
 from sparc.report.figures.style import FADED, save
-from sparc.report.settling import settling
 from sparc.suites.tables import Results
 
 ENV = ENVS[0]

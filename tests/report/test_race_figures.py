@@ -23,7 +23,7 @@ from sparc.report.figures.style import ALARM, LARGEST, save
 from sparc.report.measured import mean_of, over_seeds, run_means
 from sparc.report.races import races
 from sparc.suites.tables import Results
-from sparc.watch.lap_page import Drive
+from sparc.watch.lap_page import LapPair
 from sparc.watch.laps import MOST_PICTURES, choose_contexts, draw_lines
 
 UPDATED = f"{CARS}, updated"
@@ -268,9 +268,9 @@ def test_a_lap_is_drawn_on_the_track_by_its_speed() -> None:
 def test_a_replay_has_the_lines_of_a_dozen_laps_and_of_none_that_never_began(tmp_path: Path) -> None:
     trace = np.random.default_rng(0).uniform(0, 50, (30, len(TRACE)))
 
-    def drive(number: int, samples: int = 30, time: float | None = 31.4, tyre: str = "") -> Drive:
+    def drive(number: int, samples: int = 30, time: float | None = 31.4, tyre: str = "") -> LapPair:
         agent = trace[:samples]
-        return Drive(f"power ×{number / 10:g}", "", tyre, "ood", agent, trace, time, 30.0, clean=False)
+        return LapPair(f"power ×{number / 10:g}", "", tyre, "ood", agent, trace, time, 30.0, clean=False)
 
     never = "1 never came to the line (`sparc play RUN --context power=…,mass=…` shows why)"
 

@@ -19,7 +19,7 @@ from sparc.runs.run import Run
 from sparc.runs.tests import evaluate_run, stem_of
 from sparc.suites.gather import add, gather
 from sparc.suites.runner import Runner
-from sparc.suites.status import Finished, Standing, finished, next_test, survey
+from sparc.suites.status import Finished, Status, finished, next_test, status_of
 from sparc.suites.tables import EnvResults, read
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -138,8 +138,8 @@ def test_a_member_is_done_when_every_test_is_there_and_whole(suites: Path, tiny:
     run = Run.open(folder / member.path)
     number = run.choose("best")
 
-    def where() -> Standing:
-        return survey(suite, member, folder)
+    def where() -> Status:
+        return status_of(suite, member, folder)
 
     assert next_test(suite, run) == ["--adaptation"] and where().note == "not evaluated yet"
     assert where().score.startswith("IND clean ")  # by the training's last evaluation
@@ -153,12 +153,12 @@ def test_a_member_is_done_when_every_test_is_there_and_whole(suites: Path, tiny:
 
     runner = Runner(suite, folder)
     (mine,) = runner.members
-    runner.standings[mine], runner.tests[mine] = Standing("evaluating"), ["--adaptation"]
+    runner.statuses[mine], runner.tests[mine] = Status("evaluating"), ["--adaptation"]
     runner.conclude(mine, 0)
-    assert runner.standings[mine].state == "waiting"  # the next test can begin
-    runner.standings[mine], runner.tests[mine] = Standing("evaluating"), ["--variant", "updated"]
+    assert runner.statuses[mine].state == "waiting"  # the next test can begin
+    runner.statuses[mine], runner.tests[mine] = Status("evaluating"), ["--variant", "updated"]
     runner.conclude(mine, 0)
-    assert runner.standings[mine].state == "failed"  # nothing came of it
+    assert runner.statuses[mine].state == "failed"  # nothing came of it
 
     evaluate_run(run, 3, 1, "best", None, "updated")
     assert next_test(suite, run) == [] and where().state == "done"
@@ -228,7 +228,7 @@ def test_the_manifest_holds_the_names_of_cars(tmp_path: Path, monkeypatch: pytes
         return {"checkpoint": 1}
 
     monkeypatch.setattr("sparc.suites.gather.add", put)
-    monkeypatch.setattr("sparc.suites.gather.survey", lambda *_: Standing("done"))
+    monkeypatch.setattr("sparc.suites.gather.status_of", lambda *_: Status("done"))
     monkeypatch.setattr("sparc.suites.gather.about", lambda _: {})
     monkeypatch.setattr(Run, "open", lambda _: None)
     assert gather(suite, tmp_path).manifest["labels"] == {env: named}

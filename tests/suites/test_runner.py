@@ -32,7 +32,7 @@ from sparc.runs.tests import evaluate_run, stem_of
 from sparc.suites.gather import gather, train_seconds
 from sparc.suites.plan import planned
 from sparc.suites.runner import Runner, remaining_seconds, standing_table
-from sparc.suites.status import Standing, State, finished, other_config, survey
+from sparc.suites.status import State, Status, finished, other_config, status_of
 from sparc.suites.suite import Member, Suite, find_suite, read_suite
 from sparc.suites.tables import read
 
@@ -67,8 +67,8 @@ def trained(suite: Suite, folder: Path, method: str, evaluated: bool = True) -> 
     return run
 
 
-def state_of(suite: Suite, folder: Path, method: str) -> Standing:
-    return survey(suite, next(m for m in suite.members() if m.config.method == method), folder)
+def state_of(suite: Suite, folder: Path, method: str) -> Status:
+    return status_of(suite, next(m for m in suite.members() if m.config.method == method), folder)
 
 
 def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
@@ -156,11 +156,11 @@ def test_a_killed_suite_leaves_no_process_and_goes_on_bit_for_bit(
 
 def test_survey_follows_a_member_from_nothing_to_done(suite_file: Callable[..., Path], tmp_path: Path) -> None:
     suite, folder = read_suite(suite_file(methods=["only-obs"])), tmp_path / "runs"
-    assert state_of(suite, folder, "only-obs") == Standing("waiting")
+    assert state_of(suite, folder, "only-obs") == Status("waiting")
     run = trained(suite, folder, "only-obs", evaluated=False)
-    standing = state_of(suite, folder, "only-obs")
-    assert (standing.state, standing.updates, standing.note) == ("waiting", UPDATES, "not evaluated yet")
-    assert standing.score.startswith("IND ") and standing.speed > 0
+    status = state_of(suite, folder, "only-obs")
+    assert (status.state, status.updates, status.note) == ("waiting", UPDATES, "not evaluated yet")
+    assert status.score.startswith("IND ") and status.speed > 0
     run.lock()
     assert state_of(suite, folder, "only-obs").state == "in use"
     run.close()
@@ -197,9 +197,9 @@ def test_a_half_written_evaluation_is_made_again(suite_file: Callable[..., Path]
     def found_by_the_runner() -> bool:
         runner = Runner(suite, folder)
         runner.find_damage()
-        (standing,) = runner.standings.values()
-        assert (standing.state == "waiting") == ("damaged" in standing.note)
-        return standing.state == "waiting"
+        (status,) = runner.statuses.values()
+        assert (status.state == "waiting") == ("damaged" in status.note)
+        return status.state == "waiting"
 
     assert found_by_the_runner()
     lines = text.splitlines(keepends=True)
@@ -239,7 +239,7 @@ class Sleeper(Runner):
         path = self.folder / member.path
         Run.create(member.config, path)
         self.processes[member] = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
-        self.standings[member] = Standing("training")
+        self.statuses[member] = Status("training")
 
 
 class Instant(Runner):
@@ -250,15 +250,15 @@ class Instant(Runner):
         self.order: list[tuple[str, int]] = []
 
     def start(self, member: Member) -> None:
-        stage: State = "evaluating" if self.standings[member].updates else "training"
+        stage: State = "evaluating" if self.statuses[member].updates else "training"
         self.order.append((stage, self.members.index(member)))
         self.processes[member] = subprocess.Popen(["true"])
         self.processes[member].wait()
-        self.standings[member] = Standing(stage, self.standings[member].updates)
+        self.statuses[member] = Status(stage, self.statuses[member].updates)
 
     def conclude(self, member: Member, code: int) -> None:
-        trained = self.standings[member].state == "training"
-        self.standings[member] = Standing("waiting" if trained else "done", member.config.updates)
+        trained = self.statuses[member].state == "training"
+        self.statuses[member] = Status("waiting" if trained else "done", member.config.updates)
 
 
 def test_what_is_trained_is_tested_before_anything_else_is_trained(
@@ -276,9 +276,9 @@ def test_a_run_whose_learning_rates_have_fallen_is_no_shorter_run_of_a_longer_me
     suite = read_suite(suite_file(methods=["sparc"]))
     (member,) = suite.members()
     for rate, difference in ((1.0, ""), (0.0, f"its updates is 50, not {member.config.updates}")):
-        config = replace(member.config, updates=50, final_rate=rate)
+        config = replace(member.config, updates=50, final_lr_fraction=rate)
         run = Run.create(config, tmp_path / f"{rate:g}")
-        assert other_config(run, Member(replace(member.config, final_rate=rate), "")) == difference
+        assert other_config(run, Member(replace(member.config, final_lr_fraction=rate), "")) == difference
 
 
 def test_a_member_whose_directory_vanishes_does_not_stop_the_others(
@@ -290,8 +290,8 @@ def test_a_member_whose_directory_vanishes_does_not_stop_the_others(
     processes = dict(runner.processes)
     shutil.rmtree(runner.folder / gone.path)
     assert runner.step()
-    assert runner.standings[gone].state == "failed" and "not a run directory" in runner.standings[gone].note
-    assert runner.standings[stays].state == "training" and processes[stays].poll() is None
+    assert runner.statuses[gone].state == "failed" and "not a run directory" in runner.statuses[gone].note
+    assert runner.statuses[stays].state == "training" and processes[stays].poll() is None
     assert processes[gone].wait(timeout=10) < 0  # and nothing goes on writing there
     runner.end()
     assert processes[stays].wait(timeout=10) < 0
@@ -304,11 +304,11 @@ def test_what_another_process_finished_is_done_whatever_ours_said(
     runner = Runner(suite, folder)
     (member,) = runner.members
     trained(suite, folder, "only-obs")
-    runner.standings[member] = Standing("evaluating")
+    runner.statuses[member] = Status("evaluating")
     runner.begun[member] = time.monotonic() - 5, UPDATES
     runner.conclude(member, 1)
-    assert runner.standings[member].state == "done" and not runner.besides
-    runner.standings[member] = Standing("evaluating")
+    assert runner.statuses[member].state == "done" and not runner.besides
+    runner.statuses[member] = Status("evaluating")
     runner.conclude(member, 0)
     assert 5 <= runner.besides["evaluating"][0] < 60  # what an evaluation takes, for the estimate
 
@@ -391,11 +391,11 @@ def test_the_table_fits_into_80_columns_and_loses_nothing() -> None:
     members = find_suite("race-cars").members()
     score = "OOD clean 100% ratio 1.034"
     console = Console(file=io.StringIO(), width=80)
-    lines = console.render_lines(standing_table([(member, Standing("done", 50_000, 9.0, score)) for member in members]))
+    lines = console.render_lines(standing_table([(member, Status("done", 50_000, 9.0, score)) for member in members]))
     text = "\n".join("".join(part.text for part in line) for line in lines)
     assert "…" not in text and text.count(score) == len(members) == text.count("50,000")
     plain = find_suite("mujoco").members()[:9]
-    table = standing_table([(member, Standing("done", 3_000_000, 9.0, "OOD 12,345.6")) for member in plain])
+    table = standing_table([(member, Status("done", 3_000_000, 9.0, "OOD 12,345.6")) for member in plain])
     assert len(console.render_lines(table)) == 1 + 9  # returns leave room for a line each
 
 
@@ -405,21 +405,21 @@ def test_the_table_fits_into_80_columns_and_loses_nothing() -> None:
 def test_the_rest_is_estimated_from_the_members_that_have_a_speed(suite_file: Callable[..., Path]) -> None:
     suite = read_suite(suite_file(methods=["only-obs"], seeds=[0, 1, 2, 3]))
     a, b, c, d = suite.members()
-    standings = {
-        a: Standing("done", 200, 10.0),
-        b: Standing("training", 100, 10.0),
-        c: Standing("waiting"),
-        d: Standing("waiting"),
+    statuses = {
+        a: Status("done", 200, 10.0),
+        b: Status("training", 100, 10.0),
+        c: Status("waiting"),
+        d: Status("waiting"),
     }
-    assert remaining_seconds(standings.items(), jobs=1) == pytest.approx(50)
-    assert remaining_seconds(standings.items(), jobs=2) == pytest.approx(25)
-    assert remaining_seconds(standings.items(), jobs=9) == pytest.approx(20)  # no shorter than its longest member
-    assert remaining_seconds({c: Standing("waiting")}.items(), jobs=1) is None
+    assert remaining_seconds(statuses.items(), jobs=1) == pytest.approx(50)
+    assert remaining_seconds(statuses.items(), jobs=2) == pytest.approx(25)
+    assert remaining_seconds(statuses.items(), jobs=9) == pytest.approx(20)  # no shorter than its longest member
+    assert remaining_seconds({c: Status("waiting")}.items(), jobs=1) is None
 
     besides: dict[State, float] = {"training": 3.0, "evaluating": 4.0}
-    assert remaining_seconds(standings.items(), 1, besides) == pytest.approx(50 + 2 * 3 + 3 * 4)  # begin, test
-    standings |= {b: Standing("evaluating", 200, 10.0), c: Standing("waiting", 200, 10.0), d: standings[a]}
-    assert remaining_seconds(standings.items(), 1, besides) == pytest.approx(2 * 4)
+    assert remaining_seconds(statuses.items(), 1, besides) == pytest.approx(50 + 2 * 3 + 3 * 4)  # begin, test
+    statuses |= {b: Status("evaluating", 200, 10.0), c: Status("waiting", 200, 10.0), d: statuses[a]}
+    assert remaining_seconds(statuses.items(), 1, besides) == pytest.approx(2 * 4)
 
 
 def test_what_stages_take_besides_their_updates_is_measured(
@@ -427,12 +427,12 @@ def test_what_stages_take_besides_their_updates_is_measured(
 ) -> None:
     runner = Runner(read_suite(suite_file(methods=["only-obs"], seeds=[0, 1])), tmp_path / "runs")
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
-    runner.measure("training", Standing("waiting", 200, 10.0), 68.0, 0)  # 32 s for 20 s of updates
-    runner.measure("evaluating", Standing("done", 200, 10.0), 95.0, 200)
-    runner.measure("evaluating", Standing("done", 200, 10.0), 93.0, 200)
+    runner.measure("training", Status("waiting", 200, 10.0), 68.0, 0)  # 32 s for 20 s of updates
+    runner.measure("evaluating", Status("done", 200, 10.0), 95.0, 200)
+    runner.measure("evaluating", Status("done", 200, 10.0), 93.0, 200)
     assert runner.besides == {"training": [12.0], "evaluating": [5.0, 7.0]}
     first, second = runner.members
-    runner.standings = {first: Standing("done", 200, 10.0), second: Standing("waiting")}
+    runner.statuses = {first: Status("done", 200, 10.0), second: Status("waiting")}
     assert "about 38 s left" in runner.conclusion()  # 12 s + 20 s + 6 s
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from sparc.errors import UserError
 from sparc.suites import plan
-from sparc.suites.plan import cost, enrol, longest_first, planned
+from sparc.suites.plan import add_to_plan, cost, longest_first, planned
 from sparc.suites.suite import Suite, find_suite, provided, read_suite
 from sparc.suites.tables import label
 
@@ -95,15 +95,15 @@ def test_a_suite_that_shares_runs_takes_their_updates_and_never_trains_them_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan, "try_environments", lambda suite: None)  # does without TORCS
-    enrol("race-cars", tmp_path / "race-cars", updates=20_000, seeds=[0])
-    suite = enrol("race-physics-update", tmp_path / "race-physics-update")
+    add_to_plan("race-cars", tmp_path / "race-cars", updates=20_000, seeds=[0])
+    suite = add_to_plan("race-physics-update", tmp_path / "race-physics-update")
     assert suite.updates == 20_000 == planned("race-physics-update", tmp_path / "race-physics-update").updates
     with pytest.raises(UserError, match=r"race-cars have 20000 updates, not 50000: leave --updates out"):
-        enrol("race-physics-update", tmp_path / "race-physics-update", updates=50_000)
-    alone = enrol("race-physics-update", tmp_path / "elsewhere" / "race-physics-update", updates=10_000)
+        add_to_plan("race-physics-update", tmp_path / "race-physics-update", updates=50_000)
+    alone = add_to_plan("race-physics-update", tmp_path / "elsewhere" / "race-physics-update", updates=10_000)
     assert alone.updates == 10_000  # nothing was trained yet
     with pytest.raises(UserError, match=r"unknown suite 'race-carz': did you mean 'race-cars'"):
-        enrol(str(write(tmp_path, runs="race-carz")), tmp_path / "own")
+        add_to_plan(str(write(tmp_path, runs="race-carz")), tmp_path / "own")
 
 
 def test_every_method_gets_the_same_reinforcement_learning_and_rma_its_second_phase_on_top() -> None:
@@ -141,30 +141,32 @@ def test_the_longest_run_begins_first() -> None:
 
 def test_a_plan_remembers_what_was_asked_for_in_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
-    first = enrol("mujoco", folder, updates=1000, seeds=[0], envs=["WindHopper-v5"], methods=["sparc"])
+    first = add_to_plan("mujoco", folder, updates=1000, seeds=[0], envs=["WindHopper-v5"], methods=["sparc"])
     assert planned("mujoco", folder) == first
-    later = enrol("mujoco", folder, seeds=[1], methods=["sparc", "oracle"])  # a forgotten --updates is the folder's
+    later = add_to_plan(
+        "mujoco", folder, seeds=[1], methods=["sparc", "oracle"]
+    )  # a forgotten --updates is the folder's
     assert (later.updates, later.seeds, later.methods, len(later.envs)) == (1000, [1], ["sparc", "oracle"], 3)
     plan = planned("mujoco", folder)
     assert (plan.updates, plan.seeds, plan.methods) == (1000, [0, 1], ["sparc", "oracle"])
     assert plan.envs == find_suite("mujoco").envs  # in the suite's order, whatever was asked for first
-    assert enrol("mujoco", folder) == plan  # the name alone goes on with all of it
-    assert enrol("mujoco", folder, updates=2000).updates == planned("mujoco", folder).updates == 2000
+    assert add_to_plan("mujoco", folder) == plan  # the name alone goes on with all of it
+    assert add_to_plan("mujoco", folder, updates=2000).updates == planned("mujoco", folder).updates == 2000
 
 
 def test_what_a_user_adds_to_the_own_file_is_run(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "own"
-    stays = {"final_rate": 1.0}  # or the runs could not be made longer
-    enrol(str(write(tmp_path, config=stays, methods=["sparc"])), folder)
-    edited = enrol(
+    stays = {"final_lr_fraction": 1.0}  # or the runs could not be made longer
+    add_to_plan(str(write(tmp_path, config=stays, methods=["sparc"])), folder)
+    edited = add_to_plan(
         str(write(tmp_path, config=stays, methods=["sparc", "oracle"], seeds=[0, 1, 2], title="New")), folder
     )
     assert (edited.methods, edited.seeds) == (["sparc", "oracle"], [0, 1, 2])
     assert planned("own", folder) == edited
-    assert enrol(str(write(tmp_path, config=stays, methods=["sparc"], updates=400)), folder).updates == 400
+    assert add_to_plan(str(write(tmp_path, config=stays, methods=["sparc"], updates=400)), folder).updates == 400
     with pytest.raises(UserError, match="run with --updates 400, not 300"):
-        enrol(str(write(tmp_path, config=stays, methods=["sparc"])), folder)
-    assert enrol("own", folder) == planned("own", folder)  # by the name of its folder, as status and report
+        add_to_plan(str(write(tmp_path, config=stays, methods=["sparc"])), folder)
+    assert add_to_plan("own", folder) == planned("own", folder)  # by the name of its folder, as status and report
     with pytest.raises(UserError, match="unknown suite 'nowhere'"):
         planned("nowhere", tmp_path)
 
@@ -172,28 +174,28 @@ def test_what_a_user_adds_to_the_own_file_is_run(tmp_path: Path) -> None:
 def test_a_plan_is_not_changed_to_another_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "try_environments", lambda suite: None)  # does without TORCS
     folder = tmp_path / "runs"
-    enrol("mujoco", folder, updates=1000, seeds=[0])
+    add_to_plan("mujoco", folder, updates=1000, seeds=[0])
     before = (folder / "suite.yaml").read_text()
     with pytest.raises(UserError, match=r"run with --updates 1000, not 500.*--run-dir"):
-        enrol("mujoco", folder, updates=500)
+        add_to_plan("mujoco", folder, updates=500)
     with pytest.raises(UserError, match=r"RMA's second phase cannot be undone.*--run-dir"):
-        enrol("mujoco", folder, updates=2000)
+        add_to_plan("mujoco", folder, updates=2000)
     races = tmp_path / "races"
-    enrol("race-cars", races, methods=["oracle"])
+    add_to_plan("race-cars", races, methods=["oracle"])
     with pytest.raises(UserError, match=r"learning rates that fall to the end of a run cannot rise.*--run-dir"):
-        enrol("race-cars", races, updates=80_000)
+        add_to_plan("race-cars", races, updates=80_000)
     assert planned("race-cars", races).updates == 60_000
     with pytest.raises(UserError, match=r"another variations.*--run-dir"):
-        enrol("history-length", folder)
+        add_to_plan("history-length", folder)
     with pytest.raises(UserError, match="another preset and config"):
-        enrol(str(write(tmp_path, config={"width": 8})), folder)
+        add_to_plan(str(write(tmp_path, config={"width": 8})), folder)
     assert (folder / "suite.yaml").read_text() == before
 
 
 def test_runners_that_begin_at_once_all_get_into_the_plan(tmp_path: Path) -> None:
     path = write(tmp_path)
-    code = "import sys; from pathlib import Path; from sparc.suites.plan import enrol; sys.stdin.readline()\n"
-    code += f"enrol({str(path)!r}, Path({str(tmp_path / 'runs')!r}), seeds=[int(sys.argv[1])])"
+    code = "import sys; from pathlib import Path; from sparc.suites.plan import add_to_plan; sys.stdin.readline()\n"
+    code += f"add_to_plan({str(path)!r}, Path({str(tmp_path / 'runs')!r}), seeds=[int(sys.argv[1])])"
     words = [sys.executable, "-c", code]
     started = [subprocess.Popen([*words, str(seed)], stdin=subprocess.PIPE, text=True) for seed in range(4)]
     for process in started:

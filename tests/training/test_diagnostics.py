@@ -138,7 +138,7 @@ def test_of_many_episodes_some_are_recorded(tmp_path: Path, tiny: dict[str, Any]
 def filled(lanes: int = 2, length: int = 30, steps: int = 90) -> Replay:
     """Episodes of a length, whose observation is the position."""
     replay = Replay(
-        None, capacity=1_000, lanes=lanes, obs_size=1, action_size=1, context_size=1, history_length=4, n_step=1,
+        None, capacity=1_000, num_envs=lanes, obs_size=1, action_size=1, context_size=1, history_length=4, n_step=1,
         discount=0.9,
     )  # fmt: skip
     for step in range(steps):

@@ -1,5 +1,6 @@
 """Learning to race: what a short run learns, and that losing the simulator on the way changes nothing."""
 
+import dataclasses
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ import sparc
 from sparc.acting.episodes import Step
 from sparc.acting.evaluate import evaluate
 from sparc.config import make_config
+from sparc.deploy.load import open_source
 from sparc.envs.racing import LAP_STEPS
 from sparc.envs.racing.env import RaceVectorEnv
 from sparc.envs.racing.torcs.columns import COLUMN, OFF_COURSE
@@ -148,7 +150,7 @@ def test_a_run_is_replayed_as_a_page_with_racing_lines_and_played_with_its_lap(l
     assert replay_run(run, "last", 1, [], None, None, None)[0].name == "3000-updated.html"
     assert replay_run(run, "last", 1, [], "standard", None, None)[0].name == "3000.html"
     run.config.env_options["max_episode_steps"] = 5  # of training: a flying lap does not end with it
-    stage = make_stage(run, 120)
+    stage = make_stage(dataclasses.replace(open_source(run.path, "last"), env_options=run.config.env_options), 120)
     assert stage.spec.max_episode_steps == LAP_STEPS
     stage.close()
     told = report(play(learner, None, [tmp_path / "a.gif"], checkpoint="last", steps=5, width=120))

@@ -32,26 +32,26 @@ class Step(NamedTuple):
     next_context: np.ndarray
 
 
-class Lanes:
-    """Random episodes in several lanes, kept as plain lists; the first number of an observation is unique."""
+class Envs:
+    """Random episodes in several num_envs, kept as plain lists; the first number of an observation is unique."""
 
-    def __init__(self, lanes: int, seed: int) -> None:
-        self.rng, self.number, self.lanes = np.random.default_rng(seed), 0, lanes
-        self.episodes: list[list[list[Step]]] = [[[]] for _ in range(lanes)]  # the last one of a lane is still running
+    def __init__(self, num_envs: int, seed: int) -> None:
+        self.rng, self.number, self.num_envs = np.random.default_rng(seed), 0, num_envs
+        self.episodes: list[list[list[Step]]] = [[[]] for _ in range(num_envs)]  # the last one still runs
         self.obs, self.context = self._new_obs(), self._new_context()
 
     def _new_obs(self) -> np.ndarray:
-        self.number += self.lanes
-        return np.column_stack([np.arange(self.lanes) + self.number, self.rng.normal(size=(self.lanes, O - 1))])
+        self.number += self.num_envs
+        return np.column_stack([np.arange(self.num_envs) + self.number, self.rng.normal(size=(self.num_envs, O - 1))])
 
     def _new_context(self) -> np.ndarray:
-        return self.rng.normal(size=(self.lanes, C))
+        return self.rng.normal(size=(self.num_envs, C))
 
     def step(self, events: np.ndarray) -> Step:
         """Take one step: 0 terminates, 1 truncates, 2 does both, 3 abandons the episode after it, the rest go on."""
-        changes = self.rng.random((self.lanes, 1)) < 0.2  # the context may change within an episode
+        changes = self.rng.random((self.num_envs, 1)) < 0.2  # the context may change within an episode
         step = Step(
-            self.obs, self.rng.normal(size=(self.lanes, A)), self.rng.normal(size=self.lanes),
+            self.obs, self.rng.normal(size=(self.num_envs, A)), self.rng.normal(size=self.num_envs),
             np.isin(events, [0, 2]), np.isin(events, [1, 2]), self._new_obs(), self.context,
             np.where(changes, self._new_context(), self.context),
         )  # fmt: skip
@@ -102,11 +102,11 @@ def transition(episode: list[Step], t: int, length: int, n: int) -> dict[str, np
 
 
 def make(
-    path: Path | None = None, *, window: int = 10, lanes: int = 2, length: int = 2, n: int = 1, margin: int = 0
+    path: Path | None = None, *, window: int = 10, num_envs: int = 2, length: int = 2, n: int = 1, margin: int = 0
 ) -> Replay:
     return Replay(
-        path, capacity=window * lanes, lanes=lanes, obs_size=O, action_size=A, context_size=C, history_length=length,
-        n_step=n, discount=GAMMA, margin=margin,
+        path, capacity=window * num_envs, num_envs=num_envs, obs_size=O, action_size=A, context_size=C,
+        history_length=length, n_step=n, discount=GAMMA, margin=margin,
     )  # fmt: skip
 
 
@@ -130,14 +130,14 @@ def assert_same(a: Batch, b: Batch) -> None:
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
 
-def random_events(steps: int, lanes: int, spread: int, seed: int) -> np.ndarray:
-    """Return (steps, lanes) events, one in `spread` of which ends an episode (all have length 1 if that is 1)."""
-    return np.random.default_rng(seed + 1).integers(4 * spread, size=(steps, lanes))
+def random_events(steps: int, num_envs: int, spread: int, seed: int) -> np.ndarray:
+    """Return (steps, num_envs) events, one in `spread` of which ends an episode (all have length 1 if that is 1)."""
+    return np.random.default_rng(seed + 1).integers(4 * spread, size=(steps, num_envs))
 
 
 # A ring of at most 12 + 7 + 1 + 2 * 3 slots: 150 steps go round it many times.
 scenarios = given(
-    steps=st.integers(0, 150), lanes=st.integers(1, 3), spread=st.sampled_from([1, 2, 5, 20]),
+    steps=st.integers(0, 150), num_envs=st.integers(1, 3), spread=st.sampled_from([1, 2, 5, 20]),
     window=st.integers(2, 12), length=st.integers(1, 7), n=st.integers(1, 4), margin=st.integers(0, 3),
     seed=st.integers(0, 2**32 - 1),
 )  # fmt: skip
@@ -146,11 +146,11 @@ scenarios = given(
 @settings(max_examples=120, deadline=None)
 @scenarios
 def test_every_transition_is_what_the_episodes_say(
-    steps: int, lanes: int, spread: int, window: int, length: int, n: int, margin: int, seed: int
+    steps: int, num_envs: int, spread: int, window: int, length: int, n: int, margin: int, seed: int
 ) -> None:
-    replay, world = make(window=window, lanes=lanes, length=length, n=n, margin=margin), Lanes(lanes, seed)
+    replay, world = make(window=window, num_envs=num_envs, length=length, n=n, margin=margin), Envs(num_envs, seed)
     assert replay.size == 0
-    for i, events in enumerate(random_events(steps, lanes, spread, seed)):
+    for i, events in enumerate(random_events(steps, num_envs, spread, seed)):
         replay.add(*world.step(events))
         if i % 11 and i != steps - 1:
             continue
@@ -165,10 +165,10 @@ def test_every_transition_is_what_the_episodes_say(
 @settings(max_examples=60, deadline=None)
 @scenarios
 def test_k_steps_in_k_transitions_out(
-    steps: int, lanes: int, spread: int, window: int, length: int, n: int, margin: int, seed: int
+    steps: int, num_envs: int, spread: int, window: int, length: int, n: int, margin: int, seed: int
 ) -> None:
-    events = random_events(steps, lanes, spread, seed)
-    replay, world = make(window=2 * steps + 2, lanes=lanes, length=length, n=n), Lanes(lanes, seed)
+    events = random_events(steps, num_envs, spread, seed)
+    replay, world = make(window=2 * steps + 2, num_envs=num_envs, length=length, n=n), Envs(num_envs, seed)
     for event in events:
         replay.add(*world.step(event))
     added = {int(s.obs[0]) for episodes in world.episodes for episode in episodes for s in episode}
@@ -179,21 +179,21 @@ def test_k_steps_in_k_transitions_out(
 @settings(max_examples=60, deadline=None)
 @scenarios
 def test_an_older_cursor_brings_back_what_was(
-    steps: int, lanes: int, spread: int, window: int, length: int, n: int, margin: int, seed: int
+    steps: int, num_envs: int, spread: int, window: int, length: int, n: int, margin: int, seed: int
 ) -> None:
-    world = Lanes(lanes, seed)
-    taken = [world.step(events) for events in random_events(steps, lanes, spread, seed)]
+    world = Envs(num_envs, seed)
+    taken = [world.step(events) for events in random_events(steps, num_envs, spread, seed)]
     before, after = taken[: max(0, steps - margin)], taken[max(0, steps - margin) :]
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory)
-        replay = make(path, window=window, lanes=lanes, length=length, n=n, margin=margin)
+        replay = make(path, window=window, num_envs=num_envs, length=length, n=n, margin=margin)
         for step in before:
             replay.add(*step)
         cursor, then = replay.cursor(), everything(replay)
         for step in after:
             replay.add(*step)
         files = {file.name: file.read_bytes() for file in path.iterdir()}
-        for again in (replay, make(path, window=window, lanes=lanes, length=length, n=n, margin=margin)):
+        for again in (replay, make(path, window=window, num_envs=num_envs, length=length, n=n, margin=margin)):
             again.seek(cursor)
             assert_same(everything(again), then)
             assert again.size == len(then.obs)
@@ -206,7 +206,7 @@ def test_an_older_cursor_brings_back_what_was(
 def test_after_a_seek_an_environment_may_begin_anew_in_the_middle_of_an_episode() -> None:
     """What the lost run wrote after the cursor leaves no trace when the resumed one goes another way."""
     resumed, straight = make(n=3, margin=4), make(n=3, margin=4)
-    first, second = Lanes(2, 8), Lanes(2, 9)
+    first, second = Envs(2, 8), Envs(2, 9)
     for _ in range(25):
         step = first.step(np.array([9, 9]))
         resumed.add(*step)
@@ -225,7 +225,7 @@ def test_after_a_seek_an_environment_may_begin_anew_in_the_middle_of_an_episode(
 @pytest.mark.parametrize("margin", [1, 2, 5])
 def test_the_margin_holds_in_the_worst_case_and_not_a_step_longer(margin: int) -> None:
     """The running episode is abandoned, then come only episodes of length 1: two rows per step, and one more."""
-    replay, world = make(window=6, lanes=2, length=4, n=2, margin=margin), Lanes(2, 0)
+    replay, world = make(window=6, num_envs=2, length=4, n=2, margin=margin), Envs(2, 0)
     for i in range(40):
         replay.add(*world.step(np.full(2, 3 if i == 39 else 9)))
     cursor, then = replay.cursor(), everything(replay)
@@ -245,7 +245,15 @@ def test_the_margin_holds_in_the_worst_case_and_not_a_step_longer(margin: int) -
 def test_returns_and_discounts_worked_out_by_hand() -> None:
     """Rewards 1, 2, 4: a truncated end bootstraps, a terminated one does not, and so does what is still running."""
     replay = Replay(
-        None, capacity=60, lanes=3, obs_size=1, action_size=1, context_size=1, history_length=2, n_step=2, discount=0.5
+        None,
+        capacity=60,
+        num_envs=3,
+        obs_size=1,
+        action_size=1,
+        context_size=1,
+        history_length=2,
+        n_step=2,
+        discount=0.5,
     )
     for t in range(3):
         obs, ones = np.array([[t], [10 + t], [20 + t]]), np.ones((3, 1))
@@ -262,10 +270,14 @@ def test_returns_and_discounts_worked_out_by_hand() -> None:
 
 
 def test_the_acting_policy_and_the_replay_see_the_same_history() -> None:
-    lanes, length = 3, 5
-    replay, world, acting = make(window=60, lanes=lanes, length=length), Lanes(lanes, 1), History(lanes, length, O + A)
+    num_envs, length = 3, 5
+    replay, world, acting = (
+        make(window=60, num_envs=num_envs, length=length),
+        Envs(num_envs, 1),
+        History(num_envs, length, O + A),
+    )
     seen: dict[int, np.ndarray] = {}
-    for events in np.random.default_rng(2).integers(12, size=(150, lanes)):
+    for events in np.random.default_rng(2).integers(12, size=(150, num_envs)):
         seen |= dict(zip(world.obs[:, 0].astype(int), acting.array, strict=True))
         step = world.step(events)
         replay.add(*step)
@@ -278,9 +290,9 @@ def test_the_acting_policy_and_the_replay_see_the_same_history() -> None:
 
 
 def test_histories_of_the_first_rows_alone_are_those_of_these_rows() -> None:
-    lanes, replay = Lanes(2, seed=3), make(lanes=2)
+    num_envs, replay = Envs(2, seed=3), make(num_envs=2)
     for events in random_events(60, 2, 12, seed=4):
-        replay.add(*lanes.step(events))
+        replay.add(*num_envs.step(events))
     some, whole = (
         replay.sample(np.random.default_rng(5), (4, 9), history=rows, next_history=False) for rows in (5, True)
     )
@@ -290,8 +302,8 @@ def test_histories_of_the_first_rows_alone_are_those_of_these_rows() -> None:
 
 
 def test_sampling_is_uniform() -> None:
-    replay, world = make(window=40, lanes=3, length=2), Lanes(3, 3)
-    for i in range(100):  # lanes with many closing rows, with few, and with none
+    replay, world = make(window=40, num_envs=3, length=2), Envs(3, 3)
+    for i in range(100):  # num_envs with many closing rows, with few, and with none
         replay.add(*world.step(np.array([1, 1 if i % 10 == 0 else 9, 9])))
     batch = replay.sample(np.random.default_rng(4), (200, 500), history=False, next_history=False)
     assert batch.obs.shape == (200, 500, O) and batch.reward.shape == (200, 500)
@@ -303,7 +315,7 @@ def test_sampling_is_uniform() -> None:
 
 
 def test_clear_forgets_and_an_older_cursor_still_works() -> None:
-    replay, world = make(window=10, lanes=2, length=3, margin=4), Lanes(2, 5)
+    replay, world = make(window=10, num_envs=2, length=3, margin=4), Envs(2, 5)
     for _ in range(30):
         replay.add(*world.step(np.array([9, 9])))
     cursor, then = replay.cursor(), everything(replay)
@@ -321,7 +333,7 @@ def test_clear_forgets_and_an_older_cursor_still_works() -> None:
 
 def test_bytes_per_step_on_the_disk(tmp_path: Path) -> None:
     capacity = 100_000
-    replay = Replay(tmp_path, capacity=capacity, lanes=10, n_step=1, discount=0.99, margin=1000, **HALF_CHEETAH)
+    replay = Replay(tmp_path, capacity=capacity, num_envs=10, n_step=1, discount=0.99, margin=1000, **HALF_CHEETAH)
     files = [file.stat() for file in tmp_path.iterdir()]
     assert replay.bytes_per_step <= 200
     assert sum(file.st_size for file in files) <= 200 * capacity
@@ -340,7 +352,7 @@ def test_a_full_disk_is_an_error_at_once_and_leaves_nothing(tmp_path: Path, monk
 
 def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
     make(tmp_path)
-    for other in ({"window": 11}, {"lanes": 1}, {"margin": 1}, {"length": 3}):
+    for other in ({"window": 11}, {"num_envs": 1}, {"margin": 1}, {"length": 3}):
         with pytest.raises(RunFailure, match=r"rows\.npy .* delete it"):
             make(tmp_path, **other)
     file = next(tmp_path.iterdir())
@@ -353,16 +365,16 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_cursor_without_its_rows_is_refused(tmp_path: Path) -> None:
-    replay, world = make(tmp_path / "a"), Lanes(2, 6)
+    replay, world = make(tmp_path / "a"), Envs(2, 6)
     for _ in range(5):
         replay.add(*world.step(np.array([9, 1])))
     with pytest.raises(RunFailure, match="does not hold"):
         make(tmp_path / "b").seek(replay.cursor())
     with pytest.raises(RunFailure, match="does not hold"):
-        make(lanes=1).seek(replay.cursor())
+        make(num_envs=1).seek(replay.cursor())
 
 
-@pytest.mark.parametrize("wrong", [{"window": 1}, {"length": 0}, {"n": 0}, {"margin": -1}, {"lanes": 0}])
+@pytest.mark.parametrize("wrong", [{"window": 1}, {"length": 0}, {"n": 0}, {"margin": -1}, {"num_envs": 0}])
 def test_impossible_sizes_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(UserError, match="replay"):
         make(None, **wrong)

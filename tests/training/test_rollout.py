@@ -89,7 +89,7 @@ class Half:
 @pytest.fixture(scope="module")
 def collected() -> tuple[Scripted, Half, Collector, Replay]:
     venv, policy = Scripted(), Half()
-    replay = Replay(None, capacity=300, lanes=3, obs_size=2, action_size=1, context_size=1, history_length=3,
+    replay = Replay(None, capacity=300, num_envs=3, obs_size=2, action_size=1, context_size=1, history_length=3,
                     n_step=1, discount=GAMMA)  # fmt: skip
     collector = Collector(venv, policy, [0, 1, 2])  # type: ignore[arg-type]
     collector.collect(replay, 5, KEY, random=False)
@@ -154,7 +154,7 @@ def test_returns_of_whole_episodes(collected: tuple[Scripted, Half, Collector, R
 
 def test_random_actions_are_stored_and_remembered() -> None:
     venv, policy = Scripted(), Half()
-    replay = Replay(None, capacity=300, lanes=3, obs_size=2, action_size=1, context_size=1, history_length=3,
+    replay = Replay(None, capacity=300, num_envs=3, obs_size=2, action_size=1, context_size=1, history_length=3,
                     n_step=1, discount=GAMMA)  # fmt: skip
     collector = Collector(venv, policy, [0, 1, 2])  # type: ignore[arg-type]
     collector.collect(replay, 2, KEY, random=True)
@@ -194,7 +194,7 @@ def test_a_row_that_could_not_be_restored_begins_anew() -> None:
         return Collector(SyncContextualVectorEnv(makers), policy, [0, 1]), policy  # type: ignore[arg-type]
 
     collector, _ = make()
-    replay = Replay(None, capacity=100, lanes=2, obs_size=2, action_size=1, context_size=1, history_length=3,
+    replay = Replay(None, capacity=100, num_envs=2, obs_size=2, action_size=1, context_size=1, history_length=3,
                     n_step=1, discount=GAMMA)  # fmt: skip
     collector.collect(replay, 4, KEY, random=False)
     state = collector.get_state()

@@ -246,7 +246,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
 def test_a_run_whose_rates_fall_is_resumed_bit_for_bit_but_not_extended(
     tmp_path: Path, tiny_wrapping: dict[str, Any], assert_same_run: Compare
 ) -> None:
-    fields = {**tiny_wrapping, **EXPERT["rma"], "final_rate": 0.0, "updates": TOTAL}
+    fields = {**tiny_wrapping, **EXPERT["rma"], "final_lr_fraction": 0.0, "updates": TOTAL}
     straight = sparc.train("rma", BOAT, run_dir=tmp_path / "straight", **fields)
     run = tmp_path / "run"
     with pytest.raises(Crash):

@@ -18,10 +18,10 @@ from PIL import Image
 
 import sparc
 from sparc.contexts import ContextSpace, Finite
+from sparc.deploy.load import open_source
 from sparc.envs.contextual import ContextualEnv
 from sparc.envs.wind import view as wind_view
 from sparc.errors import RunFailure, UserError
-from sparc.runs.run import Run
 from sparc.watch import video
 from sparc.watch.play import default_path, describe, middle, panel_width, parse_context, play, report, titles
 
@@ -429,10 +429,10 @@ def test_without_a_name_it_is_put_into_the_run(boat: Path) -> None:
     played = play(boat, "x=0.5,y=-1", steps=1, width=120)
     assert played.files == [boat / "videos" / "10-x0.5-y-1.mp4"]
     assert len(read_mp4(played.files[0])[0]) == 2 + BOAT_STEPS_PER_SECOND
-    run = Run.open(boat)
-    other = default_path([run, run], 10, BOAT, np.zeros(2), 3)
+    source = open_source(boat)
+    other = default_path([source, source], BOAT, np.zeros(2), 3)
     assert other.name == "10-x0-y0-start3-sparc-seed0.mp4"
-    assert titles([run, run]) == ["sparc, sparc-DriftingBoat-v0"] * 2
+    assert titles([source, source]) == ["sparc, sparc-DriftingBoat-v0"] * 2
 
 
 @pytest.mark.parametrize("words", ["exit 3", "head -c 1000 >/dev/null; echo 'No space left on device' >&2; exit 1"])

@@ -64,9 +64,9 @@ def test_neither_setting_nor_longest_episode_of_training_reach_a_test(raced: Pat
 def test_what_is_asked_of_a_test_wins_over_what_tests_are_and_that_over_training() -> None:
     entry = get_env(POWER_MASS)
     trained = {"setting": "race", "max_episode_steps": 5, "physics": "updated"}
-    assert entry.options_of_test(trained) == {**entry.test_options, "physics": "updated"}
-    assert entry.options_of_test(trained, {"physics": "standard"}) == {**entry.test_options, "physics": "standard"}
-    assert entry.options_of_test({}, {"setting": "race"})["setting"] == "race"
+    assert entry.resolve_test_options(trained) == {**entry.test_options, "physics": "updated"}
+    assert entry.resolve_test_options(trained, {"physics": "standard"}) == {**entry.test_options, "physics": "standard"}
+    assert entry.resolve_test_options({}, {"setting": "race"})["setting"] == "race"
 
 
 def test_files_are_named_by_the_physics_of_the_test(tmp_path: Path) -> None:
@@ -153,7 +153,9 @@ def test_cars_by_name_are_raced_onto_a_page_that_shows_both_drivers(
 def test_progress_counts_every_lap_once(begun: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race_replay, "load", lambda path, number: Pilot())
     entry, calls = get_env(CARS), list[tuple[int, int]]()
-    entry.ready(np.array([context_of(CARS, name, None) for name in (KART, FORMULA)]), entry.options_of_test({}))
+    entry.prepare_tests(
+        np.array([context_of(CARS, name, None) for name in (KART, FORMULA)]), entry.resolve_test_options({})
+    )
     replay_run(begun, "last", 0, [KART, FORMULA], None, tmp_path / "page.html", lambda *call: calls.append(call))
     assert calls[-2:] == [(0, 2), (1, 2)]  # both are drawn
     done = [done for done, _ in calls[:-2]]

@@ -17,7 +17,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 
 from sparc.envs.racing.torcs.columns import TRACE
-from sparc.watch.lap_page import AT, LAP, Column, Course, Drive, from_line_to_line, packed, write_replay
+from sparc.watch.lap_page import AT, LAP, Column, Course, LapPair, from_line_to_line, packed, write_replay
 
 LAPTOP, PHONE = (1280, 800), (390, 844)
 COLUMN = {name: index for index, name in enumerate(TRACE)}
@@ -65,11 +65,11 @@ def lap_of(time: float, first: float = 0.04, off: tuple[float, float] | None = N
     return trace
 
 
-def drive_of(car: str, time: float | None, ai: float = 41.0, region: str = "ood", **other: Any) -> Drive:
+def drive_of(car: str, time: float | None, ai: float = 41.0, region: str = "ood", **other: Any) -> LapPair:
     agent = other.pop("agent", None)
     fields = {"class_name": "touring", "tyre": "sports medium", "clean": time is not None} | other
     trace = lap_of(50.0, until=0.4) if time is None else lap_of(time)
-    return Drive(car, region=region, agent=trace if agent is None else agent, ai=lap_of(ai, 0.0), lap_time=time,
+    return LapPair(car, region=region, agent=trace if agent is None else agent, ai=lap_of(ai, 0.0), lap_time=time,
                  ai_time=ai, **fields)  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def test_100_cars_of_100_s_stay_below_3_mb(tmp_path: Path) -> None:
             trace[:, COLUMN["throttle"]] = rng.uniform(size=len(trace))
             trace[:, [COLUMN["x"], COLUMN["y"]]] += rng.normal(0, 0.03, (len(trace), 2))
             trace[:, COLUMN["speed"]] += rng.normal(0, 0.2, len(trace))
-        drives.append(Drive(f"Car {number}", "touring", "soft", "ood", agent, ai, 100.0, 101.0, True))
+        drives.append(LapPair(f"Car {number}", "touring", "soft", "ood", agent, ai, 100.0, 101.0, True))
     write_replay(tmp_path / "new" / "replay.html", COURSE, drives, "Race")
     assert 5 * (tmp_path / "new" / "replay.html").stat().st_size < 3_000_000
     assert len(list((tmp_path / "new").iterdir())) == 1

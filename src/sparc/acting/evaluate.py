@@ -165,8 +165,8 @@ def evaluate(
             raise UserError(f"{', '.join(env_options)}: options go with the id of an environment, this one is made.")
         return evaluate_in(env, policy, rows, episodes, seed, np.inf, progress, on_step)
     entry = get_env(env)
-    options = entry.options_of_test({}, env_options)
-    entry.ready(rows, options, progress)
+    options = entry.resolve_test_options({}, env_options)
+    entry.prepare_tests(rows, options, progress)
     limit = options.get("max_episode_steps", entry.max_episode_steps)
     venv = make_vector_env(env, len(rows), threads=threads or usable_cores(), **options)
     try:

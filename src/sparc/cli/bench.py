@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sparc.cli.benches import BENCHES, BenchArgs, machine
+from sparc.cli.benches import BACKENDS, BENCHES, BenchArgs, machine
 from sparc.cli.parser import Commands, parse_float, parse_int
 from sparc.cli.train import PRESET_HELP
 from sparc.errors import RunFailure, UserError, unknown
@@ -22,6 +22,7 @@ EXAMPLES = f"""\
 sparc bench learner --env WindHalfCheetah-v5
 sparc bench train --env WindHopper-v5
 sparc bench rollout --env RaceCars-forza-v0 --steps 1e6
+sparc bench policy --backend numpy
 sparc bench evaluate RUN
 sparc bench {TIME_TO_RETURN} RUN RUN2 --return 8000"""
 
@@ -40,6 +41,7 @@ def add(commands: Commands) -> None:
     bench.add_argument("--env", help="an environment id (default WindHalfCheetah-v5)")
     bench.add_argument("--method", help="a method (default sparc)")
     bench.add_argument("--preset", metavar="NAME", help=PRESET_HELP)
+    bench.add_argument("--backend", metavar="NAME", help=f"policy: {', '.join(BACKENDS)} (default jax)")
     bench.add_argument(
         "--return", dest="value", type=parse_float, metavar="RETURN",
         help=f"{TIME_TO_RETURN}: the mean return of a training evaluation",
@@ -72,6 +74,10 @@ def measure(parsed: argparse.Namespace) -> int:
         raise UserError(f"--steps is for `sparc bench rollout`, not for `{parsed.what}`")
     if parsed.value is not None and parsed.what != TIME_TO_RETURN:
         raise UserError(f"--return is for `sparc bench {TIME_TO_RETURN}`, not for `{parsed.what}`")
+    if parsed.backend is not None and parsed.what != "policy":
+        raise UserError(f"--backend is for `sparc bench policy`, not for `{parsed.what}`")
+    if parsed.backend not in (None, *BACKENDS):
+        raise unknown("backend", parsed.backend, BACKENDS, "`sparc bench --help`")
     if parsed.what == TIME_TO_RETURN:
         return time_to_return(parsed.runs, parsed.value)
 
@@ -81,6 +87,7 @@ def measure(parsed: argparse.Namespace) -> int:
     from sparc.runs.run import Run
 
     args = BenchArgs(**given, steps=parsed.steps or 0, run=parsed.runs[0] if parsed.runs else None)
+    args = args._replace(backend=parsed.backend or args.backend)
     if args.run:
         Run.open(args.run)
     else:
@@ -119,6 +126,8 @@ def measure_alone(what: str, args: BenchArgs) -> str:
         command.append(str(args.run))
     else:
         command += ["--env", args.env, "--method", args.method, "--preset", args.preset]
+    if what == "policy":
+        command += ["--backend", args.backend]
     if args.steps:
         command += ["--steps", str(args.steps)]
     pin = (lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})) if what in ONE_CORE else None

@@ -17,6 +17,9 @@ SECONDS = 4.0  # of measuring per figure
 COLD_BYTES = 8 << 20  # more than a core's own caches hold, less than the last-level cache
 
 
+BACKENDS = ("jax", "numpy", "onnx", "c")  # of the bench policy
+
+
 class BenchArgs(NamedTuple):
     """What is measured."""
 
@@ -25,6 +28,7 @@ class BenchArgs(NamedTuple):
     preset: str = "mujoco"
     steps: int = 0  # rollout: at least so many steps
     run: Path | None = None  # evaluate: this run's environment and policy instead
+    backend: str = "jax"  # policy: what acts
 
 
 def machine() -> dict[str, Any]:
@@ -35,13 +39,13 @@ def machine() -> dict[str, Any]:
     return {**described["machine"], "jax": described["versions"]["jax"], "mujoco": described["versions"]["mujoco"]}
 
 
-def rate(call: Callable[[], Any], seconds: float = SECONDS) -> float:
+def rate(call: Callable[[], Any], seconds: float = SECONDS, clock: Callable[[], float] = time.perf_counter) -> float:
     """Call again and again, give the calls per second of the best of several stretches: the least disturbed one."""
     call()
-    best, end = 0.0, time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        began, calls = time.perf_counter(), 0
-        while (elapsed := time.perf_counter() - began) < seconds / 8:
+    best, end = 0.0, clock() + seconds
+    while clock() < end:
+        began, calls = clock(), 0
+        while (elapsed := clock() - began) < seconds / 8:
             call()
             calls += 1
         best = max(best, calls / elapsed)
@@ -259,15 +263,42 @@ def bench_replay(args: BenchArgs) -> dict[str, Any]:
 
 
 def bench_policy(args: BenchArgs) -> dict[str, Any]:
-    """The time from one observation to one action, history kept."""
+    """The time from one observation to one action, history kept, in JAX or in a runtime of exports."""
     import numpy as np
 
+    from sparc.deploy.export import from_run, write
+    from sparc.deploy.runners import CPolicy, OnnxPolicy, numpy_start
+    from sparc.deploy.runtime import load
+
     with tempfile.TemporaryDirectory() as folder:
-        made = trainer(folder, args)
+        made, target = trainer(folder, args), Path(folder) / "export"
         policy = made.make_policy()
-        obs, context = np.zeros(policy.obs_size, np.float32), np.zeros(made.venv.context_space.size, np.float32)
-        extra = (context,) if policy.reads == "context" else ()
-        return {"microseconds_per_action": round(1e6 / rate(lambda: policy.act(obs, *extra)), 1)}
+        obs = np.random.default_rng(0).normal(size=policy.obs_size).astype(np.float32)
+        context = {"context": made.venv.context_space.centre} if policy.reads == "context" else {}
+        about: dict[str, Any] = {"backend": args.backend}
+        if args.backend != "jax":
+            made.save()
+            began = time.process_time()
+            exported = from_run(made.run, "last", with_context=True, check=False)
+            write(exported, target, onnx=args.backend == "onnx", c=args.backend == "c")
+            about |= {"export_processor_s": round(time.process_time() - began, 2)}
+            about["parameters"] = exported.contract["network"]["parameters"]
+        if args.backend == "c":
+            policy = CPolicy(target)
+            about["microseconds_inside_c"] = round(1e6 * policy.seconds(obs, **context), 1)
+        elif args.backend == "onnx":
+            policy = OnnxPolicy(target)
+        elif args.backend == "numpy":
+            about |= numpy_start(target)
+            policy = load(target)
+
+        def act() -> None:
+            policy.act(obs, **context)
+
+        return about | {
+            "microseconds_per_action": round(1e6 / rate(act), 1),
+            "processor_microseconds_per_action": round(1e6 / rate(act, clock=time.process_time), 1),
+        }
 
 
 def bench_evaluate(args: BenchArgs) -> dict[str, Any]:
@@ -286,8 +317,8 @@ def bench_evaluate(args: BenchArgs) -> dict[str, Any]:
             config, policy = made.config, made.make_policy()
     entry = get_env(config.env)
     contexts = entry.context_space.grid(21)
-    options = entry.options_of_test(config.env_options)
-    entry.ready(contexts, options)  # the AI's laps, which are kept, are not timed
+    options = entry.resolve_test_options(config.env_options)
+    entry.prepare_tests(contexts, options)  # the AI's laps, which are kept, are not timed
     began = time.perf_counter()
     rows = evaluate(policy, config.env, contexts, **options)
     seconds = time.perf_counter() - began

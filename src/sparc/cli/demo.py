@@ -63,7 +63,7 @@ def run_demo(seed: int, folder: Path | None) -> int:
     began = time.perf_counter()
     runner = Runner(suite, folder)
     if not runner.run():
-        failed = [f"{m.config.method}: {s.note}" for m, s in runner.standings.items() if s.state == "failed"]
+        failed = [f"{m.config.method}: {s.note}" for m, s in runner.statuses.items() if s.state == "failed"]
         again = f"sparc demo --seed {seed} --run-dir {folder}"
         if failed:
             raise RunFailure(f"{'; '.join(failed)} Continue with `{again}`.")

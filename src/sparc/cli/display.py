@@ -20,7 +20,7 @@ from sparc.envs.registry import EnvEntry, get_env
 from sparc.methods import all_methods
 from sparc.report.figures.maps import axis_label
 from sparc.runs import checkpoint
-from sparc.text import joined, short
+from sparc.text import MISSING, joined, short
 
 if TYPE_CHECKING:  # these bring JAX, and the bar says that it is being loaded
     from sparc.acting.evaluate import Evaluation
@@ -235,4 +235,20 @@ def method_table() -> None:
         table.add_column(column)
     for name, entry in all_methods().items():
         table.add_row(name, READS[entry.reads], entry.summary)
+    Console().print(table)
+
+
+def policy_table(found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the policies that come with sparc, by name, with their returns in and out of distribution."""
+    table = Table()
+    for column in ("policy", "method", "updates", "IND return", "OOD return", "contexts, trained on"):
+        right = "return" in column or column == "updates"
+        table.add_column(column, justify="right" if right else "left", no_wrap=column == "policy")
+    for name, contract in found.items():
+        tested = contract["results"][0] if contract["results"] else {}
+        returns = [f"{tested[part]['mean']:,.1f}" if part in tested else MISSING for part in ("ind", "ood")]
+        context = contract["context"]
+        rows = zip(context["names"], context["train"]["low"], context["train"]["high"], context["units"], strict=True)
+        ranges = ", ".join(f"{feature} {low:g} to {high:g} {unit}".rstrip() for feature, low, high, unit in rows)
+        table.add_row(name, contract["method"], f"{contract['checkpoint']:,}", *returns, ranges)
     Console().print(table)

@@ -79,7 +79,7 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
     try:
         if entry.prepare:
             with step_bar(entry.preparing, entry.prepared) as progress:
-                entry.ready(contexts, options, while_wanted(progress))
+                entry.prepare_tests(contexts, options, while_wanted(progress))
         with step_bar(f"{run.config.method} on {run.config.env}", "episodes") as progress:
             which = parsed.checkpoint, while_wanted(progress), parsed.variant
             evaluation, stem = evaluate_run(run, grid, parsed.episodes, *which, part, parsed.out)
@@ -99,7 +99,7 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
     summary_table({run.config.method: evaluation}, heading, criteria=entry.criteria)
     if part:
         print(f"a part of the test: {len(part.contexts)} of {len(entry.context_space.grid(grid))} contexts")
-    for remark in entry.remark(evaluation.cells()[0], options):
+    for remark in entry.notes(evaluation.cells()[0], options):
         print(remark)
     print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {picture}")
     return 0

@@ -72,10 +72,10 @@ def list_suites(parsed: argparse.Namespace) -> int:
 
 def run_suite(parsed: argparse.Namespace) -> int:
     """`sparc suite run`."""
-    from sparc.suites.plan import enrol, folder_of, planned
+    from sparc.suites.plan import add_to_plan, folder_of, planned
 
     folder = folder_of(parsed.suite, parsed.run_dir)
-    suite = enrol(
+    suite = add_to_plan(
         parsed.suite,
         folder,
         updates=parsed.updates,
@@ -96,7 +96,7 @@ def run_suite(parsed: argparse.Namespace) -> int:
         where = f" --run-dir {parsed.run_dir}" if parsed.run_dir else ""
         print(f"next: sparc suite report {parsed.suite}{where}")
         return 0
-    states = {standing.state for standing in runner.standings.values()}
+    states = {status.state for status in runner.statuses.values()}
     if states & {"waiting", "stopped"}:
         print(f"continue with: {command_of(parsed)}")
     return runner.exit_code or int(bool(states & {"failed", "other config"}))

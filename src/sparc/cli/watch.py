@@ -8,6 +8,7 @@ from pathlib import Path
 from sparc.cli.parser import Commands, add_checkpoint, parse_int
 
 EXAMPLES = """\
+sparc play sparc://DriftingBoat-v0 --context x=0.9,y=-0.9
 sparc play RUN --context x=2.5,z=-5
 sparc play RUN --context x=-4,z=5 --video out.mp4 out.gif
 sparc play RUN --compare RUN2 RUN3 --context x=4 --video side-by-side.mp4
@@ -18,7 +19,7 @@ sparc play RUN --context power=1.5,mass=0.5         (racing: RacePowerMass)"""
 def add(commands: Commands) -> None:
     """Add the command."""
     play = commands.add("play", show, "show an episode in a context of your choice, as a video", EXAMPLES)
-    play.add_argument("run", type=Path, metavar="RUN", help="a run directory")
+    play.add_argument("run", metavar="RUN", help="a run directory, an export, or a policy of `sparc policies`")
     play.add_argument(
         "--context", metavar="x=2.5,z=-5", help="by default, and for features left out, the training region's middle"
     )
@@ -29,7 +30,7 @@ def add(commands: Commands) -> None:
         help="names that end in .mp4 or .gif (default RUN/videos/<checkpoint>-<context>.mp4)",
     )  # fmt: skip
     play.add_argument(
-        "--compare", nargs="+", action="extend", type=Path, default=[], metavar="RUN", help="more runs, side by side"
+        "--compare", nargs="+", action="extend", default=[], metavar="RUN", help="more runs, side by side"
     )
     add_checkpoint(play)
     play.add_argument("--seed", type=parse_int(0), default=0, metavar="K", help="which start state (default 0)")
@@ -47,7 +48,7 @@ def show(parsed: argparse.Namespace) -> int:
     """`sparc play`."""
     from sparc.cli.display import step_bar
 
-    with step_bar(f"playing {parsed.run.name}") as progress:
+    with step_bar(f"playing {Path(parsed.run).name}") as progress:
         from sparc.watch.play import play, report
 
         runs = parsed.run, parsed.context, parsed.video, parsed.compare, parsed.checkpoint

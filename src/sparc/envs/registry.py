@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ Creator = Callable[..., Any]
 ChooseBy = Callable[[Mapping[str, Array]], float]
 Prepare = Callable[[Array, Mapping[str, Any], ProgressCall | None], None]
 Remarks = Callable[[Array, Mapping[str, Any]], list[str]]
+Signals = tuple[tuple[str, str], ...]  # a name and a unit for each element of a vector
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,18 @@ class EnvEntry:
     prepared: str = "contexts"
     criteria: Criteria = field(default_factory=Criteria)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of tests: name → options
+    observation: Signals | None = None  # None: nobody has said
+    action: Signals | None = None
+    period: float | None = None  # s per control step
 
     @cached_property
     def context_space(self) -> ContextSpace:
         """The contexts, made when they are first asked for."""
         return self.space if isinstance(self.space, ContextSpace) else self.space()
 
-    def options_of_test(self, trained: Mapping[str, Any], asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def resolve_test_options(
+        self, trained: Mapping[str, Any], asked: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return the options of a test: those of training, overridden by test_options, overridden by the caller's.
 
         So an environment may be tested in other and longer episodes than it is trained in.
@@ -87,7 +94,7 @@ class EnvEntry:
         ]
         return max(found, key=lambda name: len(self.variants[name]), default="")
 
-    def ready(self, contexts: Array, options: Mapping[str, Any], progress: ProgressCall | None = None) -> None:
+    def prepare_tests(self, contexts: Array, options: Mapping[str, Any], progress: ProgressCall | None = None) -> None:
         """Prepare tests in these contexts, which are made with these options."""
         if self.prepare:
             self.prepare(contexts, options, progress)
@@ -104,7 +111,7 @@ class EnvEntry:
             return float(self.choose_by(measures))
         return self.criteria.scores(returns, measures)[0]
 
-    def remark(self, contexts: Array, options: Mapping[str, Any]) -> list[str]:
+    def notes(self, contexts: Array, options: Mapping[str, Any]) -> list[str]:
         """Return what a reader of such a test's results should know."""
         return self.remarks(contexts, options) if self.remarks else []
 
@@ -133,6 +140,9 @@ def register_env(
     measures: Mapping[str, Measure] | None = None,
     judged_by: str | Sequence[str] | None = None,
     variants: Mapping[str, Mapping[str, Any]] | None = None,
+    observation: Sequence[tuple[str, str]] | None = None,
+    action: Sequence[tuple[str, str]] | None = None,
+    period: float | None = None,
 ) -> None:
     """Register an environment with a context, here and with Gymnasium.
 
@@ -163,6 +173,10 @@ def register_env(
         preset: the preset that training starts from by default.
         choose_by: returns the number that selects the best checkpoint, more is better, from the `measures()` in the
             choice settings. By default it is the mean of the first measure in `judged_by`, or of the returns.
+        observation: name and unit of each element of the observation, in order: [("angle", "rad"), …]. The unit is what
+            a value of 1 means, "120 N·m" where the environment scales. `sparc export` puts all three into its contract.
+        action: likewise for the elements of the action.
+        period: the time of a control step in seconds.
         revision: raise it when actions, observations or rewards change under the same id, so that runs of an earlier
             revision are refused instead of acting in a world that they were not trained for.
 
@@ -179,6 +193,9 @@ def register_env(
         ...     context_space=sparc.ContextSpace.box(m=("kg", (0.8, 1.2), (0.5, 1.5)), l=("m", (0.8, 1.2), (0.5, 1.5))),
         ... )
     """
+    signals = _signals(id, "observation", observation), _signals(id, "action", action)
+    if period is not None and not 0.0 < period < math.inf:
+        raise UserError(f"{id}: period= must be the seconds of a control step, got {period!r}")
     if apply is not None:
         if isinstance(make, str) and not _is_reference(make):
             try:
@@ -207,7 +224,7 @@ def register_env(
     own = dict(test_options or {})
     _entries[id] = EnvEntry(
         id, context_space, summary, max_episode_steps, own, prepare, remarks, preset, choose_by, revision, preparing,
-        prepared, criteria, tested,
+        prepared, criteria, tested, *signals, period,
     )  # fmt: skip
 
 
@@ -284,6 +301,19 @@ def all_envs() -> dict[str, EnvEntry]:
         _plugins_loaded = True
         load_plugins(ENTRY_POINT_GROUP)
     return dict(_entries)
+
+
+def _signals(id: str, what: str, given: Sequence[tuple[str, str]] | None) -> Signals | None:
+    """Return names and units as tuples; refuse what is none, or a name that occurs twice."""
+    if given is None:
+        return None
+    for pair in given:
+        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(part, str) for part in pair) or not pair[0]:
+            raise UserError(f"{id}: {what}= needs a (name, unit) for each element, got {pair!r}")
+    names = [name for name, _ in given]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"{id}: {what}= has the name '{twice}' more than once")
+    return tuple((name, unit) for name, unit in given)
 
 
 def _is_reference(make: str) -> bool:

@@ -102,7 +102,7 @@ class QrSac:
 
     def adam(self, rate: float, steps: int) -> optax.GradientTransformation:
         """Make an Adam whose rate decays over so many steps, if the config asks for it."""
-        return optimisers.adam(falling(rate, self.config.final_rate, steps), b1=self.config.adam_beta1)
+        return optimisers.adam(linear_decay(rate, self.config.final_lr_fraction, steps), b1=self.config.adam_beta1)
 
     # What a method decides
 
@@ -334,7 +334,7 @@ class QrSac:
         """Move the target critics by τ towards the critics."""
         if state.targets is None:
             return state
-        rate = self.config.target_rate
+        rate = self.config.tau
         return replace(state, targets=jax.tree.map(lambda t, c: t + rate * (c - t), state.targets, state.critics))
 
     def frozen(self, state: State) -> State:
@@ -356,7 +356,7 @@ def standardized(batch: Batch, norm: RunningNorm) -> Batch:
     return batch._replace(obs=now.obs, history=now.history, next_obs=then.obs, next_history=then.history)
 
 
-def falling(rate: float, share: float, updates: int) -> Any:
+def linear_decay(rate: float, share: float, updates: int) -> Any:
     """Let a rate fall linearly to a share of itself; a rate that stays is a number, without a count in the state."""
     return rate if share == 1.0 else optax.linear_schedule(rate, share * rate, updates)
 

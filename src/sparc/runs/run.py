@@ -115,8 +115,8 @@ class Run:
             )
         if updates > self.config.updates and not self.config.extendable:
             raise UserError(
-                f"The learning rates of {self.path} fall until update {self.config.updates} (final_rate "
-                f"{self.config.final_rate:g}), it cannot be extended: train a longer run anew."
+                f"The learning rates of {self.path} fall until update {self.config.updates} (final_lr_fraction "
+                f"{self.config.final_lr_fraction:g}), it cannot be extended: train a longer run anew."
             )
         self.write_config(dataclasses.replace(self.config, updates=updates))
 

@@ -61,7 +61,7 @@ def variant_of(run: Run, asked: str | None = None) -> str:
 def tested_with(run: Run, variant: str | None = None) -> dict[str, Any]:
     """Return the options that a run is tested with: those of training, and of a variant where one is asked for."""
     entry = get_env(run.config.env)
-    return entry.options_of_test(run.config.env_options, entry.variant_options(variant) if variant else {})
+    return entry.resolve_test_options(run.config.env_options, entry.variant_options(variant) if variant else {})
 
 
 class Part(NamedTuple):

@@ -16,7 +16,7 @@ from sparc.envs.registry import get_env
 from sparc.errors import SparcError, UserError
 from sparc.methods import find_method
 from sparc.runs.run import Run
-from sparc.suites.status import Standing, finished, survey
+from sparc.suites.status import Status, finished, status_of
 from sparc.suites.suite import Member, Suite
 from sparc.suites.tables import EXPLAINED, VARIANTS, Curve, EnvResults, Results, by_label, label
 
@@ -38,7 +38,7 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
             variants = {name: EnvResults(space, contexts, ind, criteria=env.criteria) for name in suite.variants}
             envs[short(member)] = EnvResults(space, contexts, ind, variants=variants, criteria=env.criteria)
         part = envs[short(member)]
-        entry = describe(member, survey(suite, member, folder), folder)
+        entry = describe(member, status_of(suite, member, folder), folder)
         if entry["state"] == "done":
             try:
                 run = Run.open(folder / member.path)
@@ -82,12 +82,12 @@ def anywhere(note: str, member: Member, folder: Path) -> str:
     return note.replace(str(folder / member.path), member.path.as_posix()).replace(str(folder), "the suite's folder")
 
 
-def describe(member: Member, standing: Standing, folder: Path) -> dict[str, Any]:
+def describe(member: Member, status: Status, folder: Path) -> dict[str, Any]:
     """Return what a member is and where it stands."""
-    state, note = standing.state, anywhere(standing.note, member, folder)
+    state, note = status.state, anywhere(status.note, member, folder)
     if state in ("waiting", "stopped", "in use"):
-        state_shown = "partial" if standing.updates else "missing"
-        progress = f"{standing.updates:,} of {member.config.updates:,} updates" if standing.updates else "not started"
+        state_shown = "partial" if status.updates else "missing"
+        progress = f"{status.updates:,} of {member.config.updates:,} updates" if status.updates else "not started"
         note = f"{progress}{f'; {note}' if note else ''}"
     else:
         state_shown = state
@@ -99,7 +99,7 @@ def describe(member: Member, standing: Standing, folder: Path) -> dict[str, Any]
         "state": state_shown,
         "note": note,
         "run": member.path.as_posix(),
-        "updates": standing.updates,
+        "updates": status.updates,
         "checkpoint": None,
         "train_seconds": None,
         "config": member.config.to_dict(),

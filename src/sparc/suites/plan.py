@@ -31,7 +31,7 @@ def planned(name: str, folder: Path) -> Suite:
     return read_suite(folder / PLAN)
 
 
-def enrol(name: str, folder: Path, **given: Any) -> Suite:
+def add_to_plan(name: str, folder: Path, **given: Any) -> Suite:
     """Return what to run, and make it part of the folder's plan.
 
     What is not given is the suite's own, but for the updates: a folder keeps its number. A name alone goes on with the

@@ -28,7 +28,7 @@ from sparc.errors import SparcError
 from sparc.machine import PARENT, Stop, usable_cores
 from sparc.runs.run import Run
 from sparc.suites.plan import cost, longest_first
-from sparc.suites.status import STATES, Standing, State, complaint, log_of, newest, next_test, summary_of, survey
+from sparc.suites.status import STATES, State, Status, last_error, log_of, newest, next_test, status_of, summary_of
 from sparc.suites.suite import Member, Suite
 from sparc.text import duration
 
@@ -46,7 +46,7 @@ class Runner:
     def __init__(self, suite: Suite, folder: Path, jobs: int | None = None):
         self.suite, self.folder, self.jobs = suite, folder, jobs or usable_cores()
         self.members = suite.members()
-        self.standings = {member: survey(suite, member, folder) for member in longest_first(self.members)}
+        self.statuses = {member: status_of(suite, member, folder) for member in longest_first(self.members)}
         self.processes: dict[Member, subprocess.Popen[bytes]] = {}
         self.begun: dict[Member, tuple[float, int]] = {}  # when its process began, and from how many updates
         self.tests: dict[Member, list[str]] = {}  # which test its process makes, where it evaluates
@@ -57,9 +57,9 @@ class Runner:
     def run(self) -> bool:
         """Work until every member is done or failed, or until a signal; return whether all are done."""
         self.find_damage()
-        for member, standing in self.standings.items():
-            if standing.state in ("failed", "other config"):
-                self.tell(member, f"{standing.state}: {standing.note}")
+        for member, status in self.statuses.items():
+            if status.state in ("failed", "other config"):
+                self.tell(member, f"{status.state}: {status.note}")
         live = Live(console=self.console, refresh_per_second=2, transient=True)
         with Stop() as stop, live if self.console.is_terminal else nullcontext():
             try:
@@ -70,25 +70,25 @@ class Runner:
             finally:
                 self.end()
         self.exit_code = stop.exit_code
-        return all(standing.state == "done" for standing in self.standings.values())
+        return all(status.state == "done" for status in self.statuses.values())
 
     def find_damage(self) -> None:
-        """Let members wait for a new test whose rows are damaged; a survey does not read them."""
-        for member, standing in self.standings.items():
-            if standing.state == "done" and next_test(self.suite, Run.open(self.folder / member.path)):
-                self.standings[member] = replace(standing, state="waiting", note="the rows of a test are damaged")
+        """Let members wait for a new test whose rows are damaged; a status_of does not read them."""
+        for member, status in self.statuses.items():
+            if status.state == "done" and next_test(self.suite, Run.open(self.folder / member.path)):
+                self.statuses[member] = replace(status, state="waiting", note="the rows of a test are damaged")
 
     def step(self) -> bool:
         """Look after the processes, start new ones; False when there is nothing left to wait for."""
-        for member in self.standings:
+        for member in self.statuses:
             self.attempt(self.look_after, member)
-        waiting = [member for member, standing in self.standings.items() if standing.state in STARTABLE]
+        waiting = [member for member, status in self.statuses.items() if status.state in STARTABLE]
         # what is trained is tested before anything else is trained: results come early
-        for member in sorted(waiting, key=lambda member: self.standings[member].updates < member.config.updates):
+        for member in sorted(waiting, key=lambda member: self.statuses[member].updates < member.config.updates):
             if len(self.processes) < self.jobs:
                 self.attempt(self.start, member)
         return any(
-            standing.state in (*STARTABLE, "training", "evaluating", "in use") for standing in self.standings.values()
+            status.state in (*STARTABLE, "training", "evaluating", "in use") for status in self.statuses.values()
         )
 
     def attempt(self, what: Callable[[Member], None], member: Member) -> None:
@@ -100,20 +100,20 @@ class Runner:
 
     def look_after(self, member: Member) -> None:
         """Read how far a member is, or take note of its end."""
-        process, state = self.processes.get(member), self.standings[member].state
+        process, state = self.processes.get(member), self.statuses[member].state
         if process is not None and process.poll() is None:
-            self.standings[member] = Standing(state, *newest(Run.open(self.folder / member.path)))
+            self.statuses[member] = Status(state, *newest(Run.open(self.folder / member.path)))
         elif process is not None:
             del self.processes[member]
             self.conclude(member, process.returncode)
         elif state == "in use":
-            self.standings[member] = survey(self.suite, member, self.folder)
+            self.statuses[member] = status_of(self.suite, member, self.folder)
 
     def fail(self, member: Member, note: str) -> None:
         """Mark a member as failed and print why."""
         if member in self.processes:
             self.processes.pop(member).kill()
-        self.standings[member] = Standing("failed", self.standings[member].updates, note=note)
+        self.statuses[member] = Status("failed", self.statuses[member].updates, note=note)
         self.tell(member, f"failed: {note}")
 
     def start(self, member: Member) -> None:
@@ -137,7 +137,7 @@ class Runner:
             self.processes[member] = subprocess.Popen(
                 [sys.executable, "-m", "sparc", *command], stdout=log, stderr=log, env=own, start_new_session=True
             )
-        self.standings[member] = Standing(state, *newest(run))
+        self.statuses[member] = Status(state, *newest(run))
         self.tell(member, f"{state} from {run.updates():,} updates" if state == "training" else state)
 
     def conclude(self, member: Member, code: int) -> None:
@@ -149,26 +149,26 @@ class Runner:
                     f"sparc: killed by {signal.Signals(-code).name}{' (out of memory?)' if code == -9 else ''}.\n"
                 )
         failed = code not in (0, STOPPED)  # someone may stop a member alone: it is started again
-        before, standing = self.standings[member].state, survey(self.suite, member, self.folder)
-        self.standings[member] = standing
+        before, status = self.statuses[member].state, status_of(self.suite, member, self.folder)
+        self.statuses[member] = status
         if code == 0 and member in self.begun:
-            self.measure(before, standing, *self.begun[member])
-        if standing.state == "done":  # whatever the process said: another one may have been quicker
+            self.measure(before, status, *self.begun[member])
+        if status.state == "done":  # whatever the process said: another one may have been quicker
             summary = summary_of(self.suite, Run.open(path))
             outcome = get_env(member.config.env).criteria.outcome
             self.tell(member, "done: " + "; ".join(f"{r.upper()} {outcome(part)}" for r, part in summary.items()))
-        elif standing.state in STARTABLE and (failed or (before == "evaluating" and not self.advanced(member))):
-            self.fail(member, complaint(path) or standing.note or f"exit code {code}")
-        elif standing.state in ("failed", "other config"):
-            self.tell(member, f"{standing.state}: {standing.note}")
+        elif status.state in STARTABLE and (failed or (before == "evaluating" and not self.advanced(member))):
+            self.fail(member, last_error(path) or status.note or f"exit code {code}")
+        elif status.state in ("failed", "other config"):
+            self.tell(member, f"{status.state}: {status.note}")
 
     def advanced(self, member: Member) -> bool:
         """Return whether the test that a member's last process had to make is there, so that the next one can begin."""
         return next_test(self.suite, Run.open(self.folder / member.path)) != self.tests.get(member)
 
-    def measure(self, stage: State, standing: Standing, began: float, updates: int) -> None:
+    def measure(self, stage: State, status: Status, began: float, updates: int) -> None:
         """Note what a stage took besides its updates: training its start-up, evaluation all of it."""
-        trained = (standing.updates - updates) / standing.speed if standing.speed else 0.0
+        trained = (status.updates - updates) / status.speed if status.speed else 0.0
         self.besides.setdefault(stage, []).append(max(time.monotonic() - began - trained, 0.0))
 
     def end(self) -> None:
@@ -180,7 +180,7 @@ class Runner:
                 process.terminate()
             for member, process in self.processes.items():
                 process.wait()
-                self.standings[member] = survey(self.suite, member, self.folder)
+                self.statuses[member] = status_of(self.suite, member, self.folder)
         except KeyboardInterrupt:
             for process in self.processes.values():
                 process.kill()
@@ -195,48 +195,48 @@ class Runner:
         room = max(self.console.height - 6, 3)
         return Group(self.conclusion(), standing_table(self.rows()[:room]))  # the end is cut where it does not fit
 
-    def rows(self) -> list[tuple[Member, Standing]]:
+    def rows(self) -> list[tuple[Member, Status]]:
         """Return the members, what runs first, what is done last."""
-        return sorted(self.standings.items(), key=lambda item: STATES.index(item[1].state))
+        return sorted(self.statuses.items(), key=lambda item: STATES.index(item[1].state))
 
     def conclusion(self) -> str:
         """Return how many members are where, and how long the whole will take."""
-        counts = Counter(standing.state for standing in self.standings.values())
+        counts = Counter(status.state for status in self.statuses.values())
         parts = [f"{counts[state]} {state}" for state in reversed(STATES) if counts[state]]
         besides = {stage: sum(seconds) / len(seconds) for stage, seconds in self.besides.items()}
-        left = remaining_seconds(self.standings.items(), self.jobs, besides)
+        left = remaining_seconds(self.statuses.items(), self.jobs, besides)
         return " · ".join([*parts, *([f"about {duration(left)} left"] if left else [])])
 
     def print_all(self) -> None:
         """Print where every member is, in the suite's order."""
-        Console().print(standing_table((member, self.standings[member]) for member in self.members))
+        Console().print(standing_table((member, self.statuses[member]) for member in self.members))
         print(self.conclusion())
 
 
-def standing_table(rows: Iterable[tuple[Member, Standing]]) -> Group:
+def standing_table(rows: Iterable[tuple[Member, Status]]) -> Group:
     """Lay out members and where they are, narrow enough for 80 columns; below them what is wrong with some."""
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("member", overflow="fold")  # on a second line where a race's score leaves too little room
     for column in ("progress", "updates", "per s", "score"):
         table.add_column(column, justify="left" if column == "progress" else "right", no_wrap=True)
     notes = []
-    for member, standing in rows:
-        bar = ProgressBar(member.config.updates, standing.updates, width=10)
-        running = standing.state == "training"
+    for member, status in rows:
+        bar = ProgressBar(member.config.updates, status.updates, width=10)
+        running = status.state == "training"
         table.add_row(
             str(member.path),
-            bar if running else standing.state,
-            f"{standing.updates:,}",
-            f"{standing.speed:.0f}" if running and standing.speed else "",
-            standing.score,
+            bar if running else status.state,
+            f"{status.updates:,}",
+            f"{status.speed:.0f}" if running and status.speed else "",
+            status.score,
         )
-        if standing.note:
-            notes.append(Text(f"{member.path}: {standing.note}", style="red"))
+        if status.note:
+            notes.append(Text(f"{member.path}: {status.note}", style="red"))
     return Group(table, *notes)
 
 
 def remaining_seconds(
-    standings: Iterable[tuple[Member, Standing]], jobs: int, besides: Mapping[State, float] | None = None
+    statuses: Iterable[tuple[Member, Status]], jobs: int, besides: Mapping[State, float] | None = None
 ) -> float | None:
     """Estimate how long the rest takes, from the speed of the members that have one; None if none has.
 
@@ -244,14 +244,14 @@ def remaining_seconds(
     """
     start_up, evaluation = ((besides or {}).get(stage, 0.0) for stage in ("training", "evaluating"))
     rates, left = list[float](), list[tuple[float, float]]()
-    for member, standing in standings:
+    for member, status in statuses:
         config = member.config
         whole = cost(config)
-        if standing.speed:
-            rates.append(config.updates / standing.speed / whole)  # seconds per unit of cost
-        if standing.state in (*STARTABLE, "training", "in use", "evaluating"):
-            rest = 1 - min(standing.updates / config.updates, 1)
-            begins = start_up if standing.state in STARTABLE and rest else 0.0
+        if status.speed:
+            rates.append(config.updates / status.speed / whole)  # seconds per unit of cost
+        if status.state in (*STARTABLE, "training", "in use", "evaluating"):
+            rest = 1 - min(status.updates / config.updates, 1)
+            begins = start_up if status.state in STARTABLE and rest else 0.0
             left.append((whole * rest, begins + evaluation))
     if not rates:
         return None

@@ -23,7 +23,7 @@ NEWEST_BYTES = 16_384  # of the metrics: enough for the last evaluation
 
 
 @dataclass(frozen=True)
-class Standing:
+class Status:
     """Where a member is."""
 
     state: State
@@ -33,33 +33,31 @@ class Standing:
     note: str = ""
 
 
-def survey(suite: Suite, member: Member, folder: Path) -> Standing:
+def status_of(suite: Suite, member: Member, folder: Path) -> Status:
     """Find out from its directory where a member is; whether the rows of its tests are whole, their readers say."""
     path = folder / member.path
     if not (path / "config.yaml").exists():
-        return Standing("waiting", note=complaint(path))
+        return Status("waiting", note=last_error(path))
     try:
         run = Run.open(path)
     except SparcError as error:
-        return Standing("failed", note=str(error))
+        return Status("failed", note=str(error))
     if difference := other_config(run, member):
-        return Standing(
-            "other config", run.updates(), note=f"{difference}; move {path} away or choose another --run-dir"
-        )
-    progress, note = newest(run), complaint(path)
+        return Status("other config", run.updates(), note=f"{difference}; move {path} away or choose another --run-dir")
+    progress, note = newest(run), last_error(path)
     if run.updates() >= member.config.updates:
         try:
             summary = summary_of(suite, run)
             region = list(summary)[-1]  # OOD, where there is any
-            return Standing(
+            return Status(
                 "done", *progress[:2], f"{region.upper()} {get_env(run.config.env).criteria.outcome(summary[region])}"
             )
         except SparcError as error:
             note = note or str(error)
     if run.is_locked():  # one that is done may be in use as well: tested again, in another suite that shares it
-        return Standing("in use", *progress)
+        return Status("in use", *progress)
     begun = 0 < run.updates() < member.config.updates
-    return Standing("stopped" if begun else "waiting", *progress, note=note)
+    return Status("stopped" if begun else "waiting", *progress, note=note)
 
 
 def other_config(run: Run, member: Member) -> str:
@@ -146,7 +144,7 @@ def log_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.log")
 
 
-def complaint(path: Path) -> str:
+def last_error(path: Path) -> str:
     """Return the error that a member's last process ended with, if it did."""
     try:
         last = log_of(path).read_text(errors="replace").strip().rsplit("\n", 1)[-1]

@@ -221,7 +221,7 @@ def check_variants(suite: Suite) -> None:
     for env in suite.envs:
         entry = get_env(env)
         for name in suite.variants:
-            if not entry.variant_of(entry.options_of_test({}, entry.variant_options(str(name)))):
+            if not entry.variant_of(entry.resolve_test_options({}, entry.variant_options(str(name)))):
                 raise UserError(f"variants cannot name '{name}': it is what {env} is tested in anyway.")
 
 

@@ -27,9 +27,9 @@ class Evaluator:
         """Prepare what evaluations need, so that what is missing shows before the first update."""
         self.env, entry = env, get_env(env)
         self.criteria = entry.criteria
-        self.space, self.options = entry.context_space, entry.options_of_test(env_options)
+        self.space, self.options = entry.context_space, entry.resolve_test_options(env_options)
         self.venvs: dict[int, ContextualVectorEnv] = {}  # by their number of rows
-        entry.ready(self.space.evaluated, self.options)
+        entry.prepare_tests(self.space.evaluated, self.options)
 
     def run(self, policy: Policy, rows: np.ndarray, on_step: StepCall | None = None) -> Evaluation:
         """Evaluate a policy in some of the settings; each has the same start, whichever others there are."""

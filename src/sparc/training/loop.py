@@ -80,7 +80,7 @@ class Trainer:
         self.replay = Replay(
             run.replay,
             capacity=config.replay_capacity,
-            lanes=config.num_envs,
+            num_envs=config.num_envs,
             obs_size=self.spec.obs_size,
             action_size=self.spec.action_size,
             context_size=self.venv.context_space.size,

@@ -6,7 +6,7 @@ A lane is one environment's ring. Its rows are numbered 0, 1, 2, ... for ever an
                             closing row of an ended episode,       written ahead; the next step of the episode
                             position -1, never sampled             overwrites it with the same observation
 
-The newest `capacity // lanes` rows before `head` may be sampled (closing rows take room, but are not transitions).
+The newest `capacity // num_envs` rows before `head` may be sampled (closing rows take room, but are not transitions).
 """
 
 import os
@@ -28,17 +28,19 @@ class Replay:
     """The newest steps of several environments, in memory or in a memory-mapped file."""
 
     def __init__(
-        self, path: Path | None, *, capacity: int, lanes: int, obs_size: int, action_size: int, context_size: int,
+        self, path: Path | None, *, capacity: int, num_envs: int, obs_size: int, action_size: int, context_size: int,
         history_length: int, n_step: int, discount: float, margin: int = 0,
     ) -> None:  # fmt: skip
         """Create or open the rows under `path`; a cursor stays valid for at least `margin` further calls of `add`."""
-        if min(lanes, n_step, history_length) < 1 or margin < 0:
-            raise UserError("replay: lanes, n_step and history_length must be at least 1, and margin at least 0.")
-        if capacity < 2 * lanes:  # of a lane's newest two rows, one is a transition; the newest alone may be closing
-            raise UserError(f"replay: capacity {capacity} is too small for {lanes} environments, use {2 * lanes}.")
+        if min(num_envs, n_step, history_length) < 1 or margin < 0:
+            raise UserError("replay: num_envs, n_step and history_length must be at least 1, and margin at least 0.")
+        if capacity < 2 * num_envs:  # of a lane's newest two rows, one is a transition; the newest alone may be closing
+            raise UserError(
+                f"replay: capacity {capacity} is too small for {num_envs} environments, use {2 * num_envs}."
+            )
         self._obs_size, self._length, self._n = obs_size, history_length, n_step
         self._powers = np.float32(discount) ** np.arange(n_step + 1, dtype=np.float32)
-        self._window = capacity // lanes
+        self._window = capacity // num_envs
         # Beyond the window: the oldest row's history, the row written ahead, and what `margin` further steps may write,
         # which is two rows each if every episode has length 1.
         self._slots = self._window + history_length + 1 + 2 * margin
@@ -51,16 +53,16 @@ class Replay:
             ("count", "<i4"),  # transitions of this lane before this row
         ])  # fmt: skip
         self.bytes_per_step = float(row.itemsize)
-        self._file = None if path is None else _open_rows(Path(path) / "rows.npy", row, (lanes, self._slots))
-        self._rows = np.zeros(lanes * self._slots, row) if self._file is None else np.asarray(self._file).reshape(-1)
+        self._file = None if path is None else _open_rows(Path(path) / "rows.npy", row, (num_envs, self._slots))
+        self._rows = np.zeros(num_envs * self._slots, row) if self._file is None else np.asarray(self._file).reshape(-1)
         # Context and observation side by side: all that a row written ahead holds.
         self._known = self._rows.view("<f4").reshape(len(self._rows), -1)[:, : context_size + obs_size]
-        self._lane = np.arange(lanes)
-        self._head, self._count, self._position, self._floor = np.zeros((4, lanes), np.int64)
+        self._lane = np.arange(num_envs)
+        self._head, self._count, self._position, self._floor = np.zeros((4, num_envs), np.int64)
         # The row and the one after it, as `add` writes them, with views of their fields in the order of its arguments.
-        self._pair = np.zeros((2, lanes), row)
+        self._pair = np.zeros((2, num_envs), row)
         self._pair["position"][1] = CLOSING
-        self._pair_known = self._pair.view("<f4").reshape(2, lanes, -1)[0, :, : context_size + obs_size]
+        self._pair_known = self._pair.view("<f4").reshape(2, num_envs, -1)[0, :, : context_size + obs_size]
         (now, ahead), obs = self._pair, self._pair["step"][..., :obs_size]
         action = now["step"][:, obs_size:]
         self._fields = obs[0], action, now["reward"], now["terminated"], obs[1], now["context"], ahead["context"]
@@ -154,7 +156,7 @@ class Replay:
         return np.maximum(self._floor, self._head - self._window)
 
     def _reach(self, head: np.ndarray) -> np.ndarray:
-        """Return a fingerprint (2, lanes): the counts in the oldest and newest row that a cursor at `head` needs."""
+        """Return a fingerprint (2, num_envs): the counts in the oldest and newest row that a cursor at `head` needs."""
         ends = np.stack([np.maximum(0, head - self._window - self._length), np.maximum(0, head - 1)])
         return np.where(head > 0, self._rows["count"][self._at(self._lane, ends)], 0).astype(np.int64)
 

@@ -30,7 +30,7 @@ from sparc.report.figures.style import RESOLUTIONS, write
 from sparc.runs.load import load
 from sparc.runs.run import Run
 from sparc.runs.tests import choose_contexts, tested_with, variant_of
-from sparc.watch.lap_page import LINE, Course, Drive, write_replay
+from sparc.watch.lap_page import LINE, Course, LapPair, write_replay
 
 if TYPE_CHECKING:  # brings JAX
     from sparc.acting.policy import Policy
@@ -44,14 +44,14 @@ RECORDED = [COLUMN[{"time": "lap_now", "speed": "vx"}.get(name, name)] for name 
 
 def drive_laps(
     policy: Policy, env: str, contexts: np.ndarray, options: Mapping[str, Any], progress: ProgressCall | None = None
-) -> tuple[list[Drive], Road]:
-    """Drive a flying lap in every context, with these options of the environment, and race the AI in the same cars.
+) -> tuple[list[LapPair], Road]:
+    """LapPair a flying lap in every context, with these options of the environment, and race the AI in the same cars.
 
     Progress counts both, after the laps of the AI that are missing to compare with.
     """
     (track, task), entry = RACES[env], get_env(env)
-    options = entry.options_of_test(options)
-    entry.ready(contexts, options, progress)
+    options = entry.resolve_test_options(options)
+    entry.prepare_tests(contexts, options, progress)
     rows = [list[np.ndarray]() for _ in contexts]
     venv = make_vector_env(env, len(contexts), usable_cores(), **options)
     assert isinstance(venv, RaceVectorEnv)
@@ -80,7 +80,7 @@ def drive_laps(
             name, kind, size = car.name, car.class_name, {"length": car.length, "width": car.width}
         done = bool(measures["completed"][row])
         drives.append(
-            Drive(
+            LapPair(
                 car=name,
                 class_name=kind,
                 tyre=tyre,
@@ -113,7 +113,7 @@ def race_all(track: Track, cars: Sequence[str], progress: ProgressCall | None = 
 
 
 def draw_lines(
-    drives: Sequence[Drive], road: Road, folder: Path, progress: ProgressCall | None = None
+    drives: Sequence[LapPair], road: Road, folder: Path, progress: ProgressCall | None = None
 ) -> tuple[list[Path], str]:
     """Draw the lines of laps on the track, into a folder: of all, or of a choice where they are many.
 

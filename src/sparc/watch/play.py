@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sparc.acting.episodes import Episodes
 from sparc.arrays import Array
 from sparc.contexts import ContextSpace, Finite
+from sparc.deploy.load import VIDEOS, Source, open_source
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.drawing import font
 from sparc.envs.racing import car_models, context_of, label_of
@@ -22,8 +23,6 @@ from sparc.envs.registry import get_env, make_env
 from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.envs.wind.view import choose_backend, make_current, release
 from sparc.errors import SparcError, UserError, unknown
-from sparc.runs.load import load
-from sparc.runs.run import Run
 from sparc.text import short
 from sparc.watch.video import check_suffix, pace, size_of, written
 
@@ -42,7 +41,7 @@ GAP = 2  # pixels between panels
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedEpisode:
     """What was shown and where it is written."""
 
     env: str
@@ -128,18 +127,18 @@ def play(
     progress: ProgressCall | None = None,
     car: str | None = None,
     tyre: str | None = None,
-) -> Played:
+) -> PlayedEpisode:
     """Show an episode of the run, and of those to compare it with, and write it to the video files.
 
     Every panel has the start state of this seed, and the return that `sparc.evaluate` gives for the same seed and that
     context alone. fps is how many pictures there are per second at most; the speed is always real time. width is that
     of one panel, in pixels. In races of car models, car and tyre take the place of the context.
     """
-    runs = [Run.open(path) for path in (run, *compare)]
-    entry = get_env(runs[0].config.env)
+    runs = [open_source(source, checkpoint) for source in (run, *compare)]
+    entry = get_env(runs[0].env)
     for other in runs[1:]:
-        if (name := get_env(other.config.env).id) != entry.id:
-            raise UserError(f"{other.path} is a run of {name}, not of {entry.id}: only runs of one can be compared.")
+        if (name := get_env(other.env).id) != entry.id:
+            raise UserError(f"{other.name} is a run of {name}, not of {entry.id}: only runs of one can be compared.")
     if context_text and car_models(entry.id):
         raise UserError(f"{entry.id} races whole cars: use --car NAME [--tyre NAME] instead of --context.")
     if car is None and tyre is None:
@@ -148,8 +147,7 @@ def play(
         raise UserError("--tyre goes with --car, and neither goes with --context.")
     else:
         context = context_of(entry.id, car, tyre)
-    numbers = [each.choose(checkpoint) for each in runs]
-    paths = [Path(path) for path in video] or [default_path(runs, numbers[0], entry.id, context, seed)]
+    paths = [Path(path) for path in video] or [default_path(runs, entry.id, context, seed)]
     columns = min(len(runs), COLUMNS)
     widths = {path: panel_width(check_suffix(path), columns, width) for path in paths}
     if fps is not None and not 0 < fps < float("inf"):
@@ -161,13 +159,13 @@ def play(
     region = "IND" if entry.context_space.is_train(context)[0] else "OOD"
     heading = (entry.id, describe(context, entry.context_space, entry.id), region)
     with ExitStack() as stack:
-        for each, number, title in zip(runs, numbers, titles(runs), strict=True):
+        for each, title in zip(runs, titles(runs), strict=True):
             venv = SyncContextualVectorEnv([partial(make_stage, each, max(widths.values()))])
             stack.callback(venv.close)
             (env,) = venv.envs
             stack.callback(release, env)
-            episodes = Episodes(load(each.path, number), venv, context[None], seed)
-            panels.append(Panel(title, f"{number:,} updates", env, episodes))
+            episodes = Episodes(each.load()[0], venv, context[None], seed)
+            panels.append(Panel(title, f"{each.updates:,} updates", env, episodes))
             panels[-1].look()  # before a long rollout: can it be drawn at all?
         last = steps_of(panels[0].env, entry.max_episode_steps, steps)
         rate = float(panels[0].env.metadata.get("render_fps") or DEFAULT_RATE)
@@ -186,13 +184,13 @@ def play(
                 for panel in panels:
                     if not panel.over:
                         panel.advance()
-    return Played(
+    return PlayedEpisode(
         entry.id, context, region, [panel.title for panel in panels], [panel.total for panel in panels],
         [panel.steps for panel in panels], [panel.ended for panel in panels], list(widths), laps,
     )  # fmt: skip
 
 
-def report(played: Played) -> str:
+def report(played: PlayedEpisode) -> str:
     """Return what was played, the laps and returns, and where the videos are."""
     space = get_env(played.env).context_space
     lines = [f"{played.env}, {describe(played.context, space, played.env)} ({played.region})"]
@@ -239,22 +237,23 @@ def describe(context: Array, space: ContextSpace, env: str) -> str:
     return ", ".join(f"{name} = {value:g} {unit}".strip() for name, value, unit in parts).replace("-", "−")
 
 
-def default_path(runs: Sequence[Run], number: int, env: str, context: Array, seed: int) -> Path:
-    """Name a video in the run's own directory after all that it shows."""
+def default_path(runs: Sequence[Source], env: str, context: Array, seed: int) -> Path:
+    """Name a video in the run's own directory, or in videos/ for a policy without one, after all that it shows."""
     names = get_env(env).context_space.names
     features = "".join(f"-{name}{value:g}" for name, value in zip(names, context, strict=True))
     if name := label_of(env, context):
         features = "-" + name.replace(" ", "-").replace("×", "")
-    others = "".join(f"-{other.config.method}-seed{other.config.seed}" for other in runs[1:])
+    others = "".join(f"-{other.method}-seed{other.seed}" for other in runs[1:])
     start = f"-start{seed}" if seed else ""
-    return runs[0].path / "videos" / f"{number}{features}{start}{others}.mp4"
+    name = f"{runs[0].updates}" if runs[0].home != VIDEOS else runs[0].name
+    return runs[0].home / f"{name}{features}{start}{others}.mp4"
 
 
-def titles(runs: Sequence[Run]) -> list[str]:
+def titles(runs: Sequence[Source]) -> list[str]:
     """Call runs by their methods; where that does not tell them apart, by seed or directory as well."""
-    methods = [run.config.method for run in runs]
-    seeds = [f"{run.config.method}, seed {run.config.seed}" for run in runs]
-    folders = [f"{run.config.method}, {run.path.name}" for run in runs]
+    methods = [run.method for run in runs]
+    seeds = [f"{run.method}, seed {run.seed}" for run in runs]
+    folders = [f"{run.method}, {run.name}" for run in runs]
     return next((names for names in (methods, seeds) if len(set(names)) == len(names)), folders)
 
 
@@ -275,21 +274,25 @@ def steps_of(env: Any, most: int, steps: int | None) -> int:
     return limit if steps is None else min(steps, limit)
 
 
-def make_stage(run: Run, width: int) -> Any:
-    """Make the run's environment so that it draws itself, in this size if it can choose."""
-    options = {"render_mode": "rgb_array", "disable_env_checker": True}
-    options |= get_env(run.config.env).options_of_test(run.config.env_options)
+def make_stage(run: Source, width: int) -> Any:
+    """Make the run's environment as it is tested, so that it draws itself."""
+    return make_drawn(run.env, width, get_env(run.env).resolve_test_options(run.env_options))
+
+
+def make_drawn(env: str, width: int, options: dict[str, Any]) -> Any:
+    """Make an environment that draws itself, in this size if it can choose."""
+    options = {"render_mode": "rgb_array", "disable_env_checker": True} | options
     try:
-        return make_env(run.config.env, width=width, height=round(width * ASPECT), **options)
+        return make_env(env, width=width, height=round(width * ASPECT), **options)
     except UserError:
         pass  # its pictures will be scaled
     try:
-        return make_env(run.config.env, **options)
+        return make_env(env, **options)
     except UserError as error:
         if "'render_mode'" not in str(error):
             raise
         raise UserError(
-            f"{run.config.env} cannot draw itself: what makes it must take render_mode='rgb_array', see docs/video.md."
+            f"{env} cannot draw itself: what makes it must take render_mode='rgb_array', see docs/video.md."
         ) from None
 
 

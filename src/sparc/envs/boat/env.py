@@ -23,8 +23,12 @@ REACH = 3.0  # m: where an episode begins, per axis
 LIMIT = 10.0  # m: the boat never gets further away than this, per axis
 TOLERANCE = 1.25  # m: the distance at which the reward has fallen to 1/e
 EPISODE_STEPS = 100
+SHOVE = 4.0  # m, of a push
 WIDTH, HEIGHT = 640, 480  # pixels of a picture
 PICTURES_PER_SECOND = 10  # ten times as fast as real boats
+
+OBSERVATION = (("x", "m"), ("y", "m"))  # the boat's offset from the buoy
+ACTION = (("velocity x", f"{SPEED:g} m/s"), ("velocity y", f"{SPEED:g} m/s"))  # through the water
 
 CURRENT = ContextSpace.box(x=("m/s", (-0.5, 0.5), (-1.0, 1.0)), y=("m/s", (-0.5, 0.5), (-1.0, 1.0)))
 
@@ -76,6 +80,24 @@ class BoatEnv(gym.Env[Array, NDArray[np.float32]]):
         self._heading = np.asarray(action, np.float64)
         return self._offset[0].copy(), float(reward_of(self._offset)[0]), False, False, {}
 
+    def push(self, rng: np.random.Generator) -> None:
+        """Shove the boat in a random direction."""
+        angle = rng.uniform(0, 2 * np.pi)
+        shove = SHOVE * np.array([np.cos(angle), np.sin(angle)])
+        self._offset = np.clip(self._offset + shove, -LIMIT, LIMIT)
+        self._track.append(self._offset[0])
+
+    def scene(self) -> dict[str, Any]:
+        """Return what a page needs to draw the boat itself."""
+        return {
+            "kind": "boat",
+            "boat": self._offset[0].tolist(),
+            "heading": self._heading.tolist(),
+            "current": self.current.tolist(),
+            "ring": TOLERANCE,
+            "drift": DT,
+        }
+
     def render(self) -> Any:
         """Draw the boat from above."""
         if self.render_mode is None:
@@ -121,4 +143,7 @@ def register() -> None:
         make_vector="sparc.envs.boat.env:BoatVectorEnv",
         max_episode_steps=EPISODE_STEPS,
         summary="hold a boat at a buoy in an unknown current",
+        observation=OBSERVATION,
+        action=ACTION,
+        period=DT,
     )

@@ -11,11 +11,21 @@ from typing import Any
 
 from sparc.arrays import Array
 from sparc.envs.contextual import ProgressCall
-from sparc.envs.racing.env import EPISODE_STEPS, RaceVectorEnv, choose_by, make_race, reference_times, weak_laps
+from sparc.envs.racing.course import OBSERVATION
+from sparc.envs.racing.env import (
+    ACTION,
+    EPISODE_STEPS,
+    RaceVectorEnv,
+    choose_by,
+    make_race,
+    reference_times,
+    weak_laps,
+)
 from sparc.envs.racing.measures import JUDGED, MEASURES, VARIANTS
 from sparc.envs.racing.reference import find_references
 from sparc.envs.racing.tasks import PHYSICS, CarModels, PowerMass, Task
 from sparc.envs.racing.torcs.installation import DATA
+from sparc.envs.racing.torcs.simulator import CONTROL_STEP
 from sparc.envs.racing.tracks import TRACKS, Track
 from sparc.envs.registry import register_env
 from sparc.errors import UserError
@@ -102,6 +112,9 @@ def _register(track: Track) -> None:
             remarks=partial(remarks, track, task),
             preset="racing",
             revision=REVISION,
+            observation=OBSERVATION,
+            action=ACTION,
+            period=CONTROL_STEP,
             summary=f"race {what} on {track.name} ({track.summary}) in TORCS",
         )
 

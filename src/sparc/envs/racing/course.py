@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from sparc.arrays import Array, Flags
-from sparc.envs.racing.torcs.columns import COLUMN, OFF_COURSE, TRACK_COLUMNS
+from sparc.envs.racing.torcs.columns import COLUMN, OFF_COURSE, TRACK_COLUMNS, WHEELS
 
 SPACING = 2.0  # m between the points of the centre line
 SMOOTHED = 10.0  # m over which curvature is averaged: TORCS's segments change it in jumps
@@ -38,7 +38,28 @@ SLIP_SCALE = (0.1, 0.2)  # ratio; rad
 LOAD_SCALE = 0.25  # of a quarter of the weight
 HEADING_SCALE, WIDTH_SCALE, BEND_SCALE, AHEAD_SCALE = 0.2, 10.0, 0.01, 0.2  # rad, m, 1/m, of the way there
 
-OBSERVATION_SIZE = len(FELT) + 5 + 3 + 12 + 2 + 4 * POINTS
+# Name of each number and what a value of 1 means, in the order of `observe`.
+OBSERVATION: tuple[tuple[str, str], ...] = (
+    *((name, f"{scale:g} {unit}".strip()) for name, unit, scale in FELT),
+    ("offset", "half width"),
+    ("sin_heading_error", f"{HEADING_SCALE:g}"),
+    ("cos_heading_error", "1"),
+    ("half_width", f"{WIDTH_SCALE:g} m"),
+    ("bend", f"sqrt({BEND_SCALE:g}/m), signed"),
+    ("wheels_out", "4 wheels"),
+    ("off_course", "0 or 1"),
+    ("at_wall", "0 or 1"),
+    *((f"slip_ratio_{wheel}", f"{SLIP_SCALE[0]:g}") for wheel in WHEELS),
+    *((f"slip_angle_{wheel}", f"{SLIP_SCALE[1]:g} rad") for wheel in WHEELS),
+    *((f"load_{wheel}", f"{LOAD_SCALE:g} of a quarter of the weight, above it") for wheel in WHEELS),
+    ("last_steering", "lock"),
+    ("last_pedal", "1"),
+    *((f"ahead_{point}_along", f"{AHEAD_SCALE:g} of the way there, beyond it") for point in range(1, POINTS + 1)),
+    *((f"ahead_{point}_left", f"{AHEAD_SCALE:g} of the way there") for point in range(1, POINTS + 1)),
+    *((f"ahead_{point}_bend", f"sqrt({BEND_SCALE:g}/m), signed") for point in range(1, POINTS + 1)),
+    *((f"ahead_{point}_half_width", f"{WIDTH_SCALE:g} m") for point in range(1, POINTS + 1)),
+)
+OBSERVATION_SIZE = len(OBSERVATION)
 
 # After what the paper's group is known to use, but milder where that hid the rest. Per step, times REWARD_SCALE:
 REWARD_SCALE = 0.05

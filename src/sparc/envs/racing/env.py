@@ -25,6 +25,8 @@ from sparc.envs.racing.tracks import Track
 from sparc.errors import UserError, unknown
 
 EPISODE_STEPS = 1500  # 150 s
+# Left is positive; throttle above zero, brake below. See `commands` for what becomes of them.
+ACTION = (("steering", "lock"), ("pedal", "full throttle or brake"))
 TOP_START_SPEED = 104.607 / 3.6  # m/s
 BESIDE = 1.05  # of half the width: starts may be a little beside the track
 FACING = 30.0  # m ahead on the centre line: where a car looks at the start
@@ -312,7 +314,7 @@ class RaceEnv(Spaces):
         return observations[0], {}
 
     def step(self, action: NDArray[np.float32]) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """Drive for a tenth of a second."""
+        """LapPair for a tenth of a second."""
         observations, reward, terminated, truncated, _ = self._one.step(action[None])
         self._trail = [*self._trail[-TRAIL_STEPS:], self._where()]
         return observations[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}

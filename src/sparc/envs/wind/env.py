@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from sparc.arrays import Array, Flags
 from sparc.contexts import ContextSpace
 from sparc.envs.contextual import ContextualEnv, NativeVectorEnv, State, check_count
-from sparc.envs.registry import register_env
-from sparc.envs.wind.view import View, choose_backend, dress, picture, release
+from sparc.envs.registry import Signals, register_env
+from sparc.envs.wind.view import View, choose_backend, dress, picture, planar, release, scene
 
 EPISODE_STEPS = 1000
 RENDER_SIZE = 480  # pixels, Gymnasium's default
+SHOVE = 3.0  # m/s, of a push
 # What MuJoCo says of the compiler attribute in Gymnasium's half_cheetah.xml. The user can do nothing about it.
 KNOWN_WARNING = "'settotalmass' is deprecated"
 
@@ -42,6 +43,9 @@ class Robot:
     healthy: Callable[[Array, Array], Flags] | None = None  # one reward per step while it holds
     terminates: bool = False  # when unhealthy
     contact_cost: float | None = None
+    period: float = 0.0  # s: MuJoCo's time step times the frames of a control step
+    observation: Signals = ()
+    action: Signals = ()
     position: Callable[[Any], Array] = lambda batch: batch.qpos[:, 0]  # what the forward velocity is measured on
     view: View = field(default_factory=View)  # of its picture
 
@@ -59,6 +63,34 @@ def normal(rng: np.random.Generator, scale: float, size: int) -> Array:
 def wind_box(x: float, z: float) -> ContextSpace:
     """Return forces up to x and z newtons to train on, and twice that to test on."""
     return ContextSpace.box(x=("N", (-x, x), (-2 * x, 2 * x)), z=("N", (-z, z), (-2 * z, 2 * z)))
+
+
+def planar_observation(*hinges: str) -> Signals:
+    """Name what a robot in the plane sees, by MuJoCo's joints: all positions but rootx, then all velocities."""
+    slides, turning = ("rootx", "rootz"), ("rooty", *hinges)
+    return (
+        ("rootz", "m"),
+        *((joint, "rad") for joint in turning),
+        *((f"{joint} velocity", "m/s") for joint in slides),
+        *((f"{joint} velocity", "rad/s") for joint in turning),
+    )
+
+
+def ant_observation(*hinges: str) -> Signals:
+    """Name what the ant sees: its torso's pose without x and y, the joints, then all velocities."""
+    return (
+        ("torso z", "m"),
+        *((f"torso quaternion {part}", "1") for part in "wxyz"),
+        *((joint, "rad") for joint in hinges),
+        *((f"torso {axis} velocity", "m/s") for axis in "xyz"),
+        *((f"torso rotation {axis} velocity", "rad/s") for axis in "xyz"),
+        *((f"{joint} velocity", "rad/s") for joint in hinges),
+    )
+
+
+def torques(**gears: float) -> Signals:
+    """Name the actuators by the joints that they turn, with the torque at full action."""
+    return tuple((joint, f"{gear:g} N·m") for joint, gear in gears.items())
 
 
 def observe_clipped(qpos: Array, qvel: Array) -> Array:
@@ -83,6 +115,7 @@ def ant_healthy(qpos: Array, qvel: Array) -> Flags:
     return finite & (qpos[:, 2] >= 0.2) & (qpos[:, 2] <= 1.0)
 
 
+WALKER_HINGES = ("thigh_joint", "leg_joint", "foot_joint", "thigh_left_joint", "leg_left_joint", "foot_left_joint")
 ROBOTS = {
     "WindHalfCheetah-v5": Robot(
         base="gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv",
@@ -91,6 +124,9 @@ ROBOTS = {
         noise=0.1,
         velocity_noise=normal,
         control_cost=0.1,
+        period=0.05,
+        observation=planar_observation("bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot"),
+        action=torques(bthigh=120, bshin=90, bfoot=60, fthigh=120, fshin=60, ffoot=30),
         view=View(distance=3.5, middle=0.85, arrow=1.65),
     ),
     "WindHopper-v5": Robot(
@@ -100,6 +136,9 @@ ROBOTS = {
         noise=5e-3,
         velocity_noise=uniform,
         control_cost=1e-3,
+        period=0.008,
+        observation=planar_observation("thigh_joint", "leg_joint", "foot_joint"),
+        action=torques(thigh_joint=200, leg_joint=200, foot_joint=200),
         options={"terminate_when_unhealthy": False},  # as the paper's experiments ran
         healthy=hopper_healthy,
     ),
@@ -110,6 +149,9 @@ ROBOTS = {
         noise=5e-3,
         velocity_noise=uniform,
         control_cost=1e-3,
+        period=0.008,
+        observation=planar_observation(*WALKER_HINGES),
+        action=torques(**dict.fromkeys(WALKER_HINGES, 100.0)),
         healthy=walker_healthy,
         terminates=True,
     ),
@@ -120,6 +162,9 @@ ROBOTS = {
         noise=0.1,
         velocity_noise=normal,
         control_cost=0.5,
+        period=0.05,
+        observation=ant_observation(*(f"{joint}_{leg}" for leg in (1, 2, 3, 4) for joint in ("hip", "ankle"))),
+        action=torques(**{f"{joint}_{leg}": 150.0 for leg in (4, 1, 2, 3) for joint in ("hip", "ankle")}),
         # MuJoCo's external forces include the applied ones: with them the observation would spell out the wind.
         options={"include_cfrc_ext_in_observation": False},
         healthy=ant_healthy,
@@ -173,6 +218,16 @@ class WindEnv(ContextualEnv):
         # MuJoCo resets a simulation that became unstable, and its forces with it: the wind must not silently stop.
         self.apply(self.env.unwrapped, self.context)
         return super().step(action)
+
+    def push(self, rng: np.random.Generator) -> None:
+        """Shove the robot forwards or backwards, and a little upwards."""
+        base: Any = self.env.unwrapped
+        base.data.qvel[0] += rng.choice([-SHOVE, SHOVE])
+        base.data.qvel[1 if planar(base.model) else 2] += SHOVE / 3
+
+    def scene(self) -> dict[str, Any]:
+        """Return what a page needs to draw the robot itself."""
+        return scene(self.env.unwrapped, self._view, self.context)
 
     def render(self) -> Any:
         """Picture the robot and the wind; other modes than rgb_array are Gymnasium's."""
@@ -288,4 +343,7 @@ def register() -> None:
             max_episode_steps=EPISODE_STEPS,
             summary=f"{id.removeprefix('Wind')} in an unknown wind",
             preset="fast",
+            observation=robot.observation,
+            action=robot.action,
+            period=robot.period,
         )

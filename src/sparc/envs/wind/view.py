@@ -28,6 +28,7 @@ ARROW_LENGTH = 1.0  # m, of the strongest wind there is
 ARROW_RADIUS = 0.04  # m
 SLIM = 0.12  # radius : length of an arrow so short that it would be all head
 CALM = 1e-6  # of the strongest wind: below it there is no direction to show
+SEEN = 0.68  # height of what a camera sees : its distance
 HEADROOM = 0.5  # m: how far the torso may rise above the middle of the picture before the camera rises, too
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()  # viewers
@@ -101,6 +102,43 @@ def dress(model: Any) -> None:
         grey = pixels.mean(axis=1, keepdims=True)
         share = (grey - grey.min()) / max(float(np.ptp(grey)), 1.0)
         pixels[:] = (dark + share * (bright - dark)).round()
+
+
+def scene(env: Any, view: View, wind: Array) -> dict[str, Any]:
+    """Return what a page needs to draw a robot itself: its limbs as capsules, where to look, and the wind."""
+    import mujoco
+
+    model, data = env.model, env.data
+    kinds = (mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_SPHERE)
+    geoms = np.flatnonzero(np.isin(model.geom_type, kinds) & (model.geom_bodyid > 0))
+    half = np.where(model.geom_type[geoms] == kinds[0], model.geom_size[geoms, 1], 0.0)
+    reach = data.geom_xmat[geoms].reshape(-1, 3, 3)[:, :, 2] * half[:, None]
+    middle = data.geom_xpos[geoms]
+    legs = [leg_of(model, int(body)) for body in model.geom_bodyid[geoms]]
+    capsules = np.column_stack([middle - reach, middle + reach, model.geom_size[geoms, 0], legs])
+    x, y, z = data.body("torso").xpos
+    return {
+        "kind": "robot",
+        "capsules": capsules.round(3).tolist(),  # each x, y, z of both ends, radius, leg
+        "focus": [round(float(x), 3), round(float(y), 3), round(max(view.middle, float(z) - HEADROOM), 3)],
+        "height": view.distance * SEEN,
+        "tilt": 0.0 if planar(model) else -view.elevation,
+        "wind": wind.tolist(),
+    }
+
+
+def planar(model: Any) -> bool:
+    """Return whether a robot moves in the plane y = 0: its root is made of slides and hinges."""
+    return int(model.jnt_type[0]) != 0  # mjJNT_FREE
+
+
+def leg_of(model: Any, body: int) -> int:
+    """Return which leg a body belongs to, from 1; the torso is 0."""
+    torso = 1
+    while body > torso and int(model.body_parentid[body]) != torso:
+        body = int(model.body_parentid[body])
+    legs = np.flatnonzero(model.body_parentid == torso)
+    return int(np.searchsorted(legs, body)) + 1 if body > torso else 0
 
 
 def picture(env: Any, view: View, wind: Array, strongest: float) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc.acting.adaptation import Latents, Trace
+from sparc.acting.settling import moving_average, settling
 from sparc.arrays import Array
 from sparc.envs.measures import RETURN
 from sparc.report.figures.maps import COLOURS, axis_label
@@ -27,7 +28,6 @@ from sparc.report.figures.style import (
     with_looks,
 )
 from sparc.report.gaps import gaps, how_many, labels_in, means_over
-from sparc.report.settling import moving_average, settling
 from sparc.report.stats import cell_table
 from sparc.suites.tables import EnvResults, Results
 

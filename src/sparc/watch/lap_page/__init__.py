@@ -54,7 +54,7 @@ LINE = (
 
 
 @dataclass(frozen=True)
-class Drive:
+class LapPair:
     """One evaluated car: its flying lap, and the built-in AI's with the same car and tyre."""
 
     car: str
@@ -79,7 +79,7 @@ class Course:
     line: NDArray[np.float64]  # (P, 5): x, y, heading, half_width, friction; the last point is followed by the first
 
 
-def write_replay(path: Path, course: Course, drives: Sequence[Drive], title: str) -> None:
+def write_replay(path: Path, course: Course, drives: Sequence[LapPair], title: str) -> None:
     """Write the page; it opens with the first drive."""
     if not drives:
         raise ValueError("there is no drive to replay")
@@ -101,7 +101,7 @@ def write_replay(path: Path, course: Course, drives: Sequence[Drive], title: str
     )
 
 
-def _drive(drive: Drive, length: float) -> dict[str, Any]:
+def _drive(drive: LapPair, length: float) -> dict[str, Any]:
     try:
         laps = [
             packed(from_line_to_line(trace, time, length), LAP)

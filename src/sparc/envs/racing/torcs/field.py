@@ -48,7 +48,7 @@ class Field:
         part.exchange(slot, xml)
 
     def step(self, actions: Array, chosen: Flags) -> Flags:
-        """Drive the chosen cars for a tenth of a second, in all processes at once; give which broke the simulator."""
+        """LapPair the chosen cars for a tenth of a second, in all processes at once; give which broke the simulator."""
         for rows, part in self._parts:
             part.begin(actions[rows], chosen[rows])
         broken = np.concatenate([part.finish() for _, part in self._parts])

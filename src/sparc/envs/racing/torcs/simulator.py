@@ -307,7 +307,7 @@ class Simulator:
         raise RunFailure(f"The simulator of {self._how[1].stem} cannot be kept running: {reason}.")
 
     def step(self, actions: Array, chosen: Flags | None = None) -> Flags:
-        """Drive for a tenth of a second; give which cars broke the simulator."""
+        """LapPair for a tenth of a second; give which cars broke the simulator."""
         self.begin(actions, chosen)
         return self.finish()
 

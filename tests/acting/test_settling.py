@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparc.report.settling import moving_average, settling
+from sparc.acting.settling import moving_average, settling
 
 STEP = np.arange(-30.0, 60.0)
 

@@ -1,0 +1,1 @@
+"""From a trained run to a robot: exports, their contract, and runtimes without any framework."""

@@ -1,0 +1,37 @@
+"""The trained policies that come with sparc: lean exports below policies/, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sparc.deploy import runtime
+from sparc.deploy.contract import Contract
+from sparc.errors import unknown
+
+FOLDER = Path(__file__).parent / "policies"
+SCHEME = "sparc://"
+
+
+def policies() -> dict[str, Contract]:
+    """Return the contracts of all policies by name."""
+    folders = sorted(path.parent for path in FOLDER.glob(f"*/{runtime.CONTRACT}"))
+    return {folder.name: runtime.read_contract(folder) for folder in folders}
+
+
+def find_policy(name: str) -> Path:
+    """Return the folder of a policy by its name, with or without sparc:// before it."""
+    plain = name.removeprefix(SCHEME)
+    known = [path.parent.name for path in FOLDER.glob(f"*/{runtime.CONTRACT}")]
+    if plain not in known:
+        raise unknown("policy", plain, known, "`sparc policies`")
+    return FOLDER / plain
+
+
+def policy_folder(source: str | Path) -> Path | None:
+    """Return the folder of an export, or of a policy by its name; None where the source can only be a run."""
+    path = Path(source)
+    if str(source).startswith(SCHEME):
+        return find_policy(str(source))
+    if path.exists():
+        return path if (path / runtime.CONTRACT).is_file() else None
+    return FOLDER / path.name if (FOLDER / path / runtime.CONTRACT).is_file() else None

@@ -1,0 +1,81 @@
+"""What φ(h) says about the context: its place on ψ's map, and the context whose ψ(c) is nearest."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sparc.acting.adaptation import encode, principal_axes, spread
+from sparc.arrays import Array
+from sparc.contexts import Box, ContextSpace
+
+if TYPE_CHECKING:  # brings JAX
+    from sparc.methods.nets import ContextEncoder
+
+GRID = 41  # contexts per feature among which the nearest ψ(c) is looked for
+LINES = 5  # every so many of them is a line of the map
+NEIGHBOURS = 4  # an estimate is the mean of as many nearest contexts, weighted by 1/distance²
+EDGE = 11  # points on each edge of the training region
+
+
+class Belief:
+    """ψ over the test region, to read latents by."""
+
+    def __init__(self, psi: ContextEncoder, space: ContextSpace) -> None:
+        self.psi, self.space = psi, space
+        self.contexts = space.grid(GRID)
+        self.table = encode(psi, self.contexts)
+        self.mean = self.table.mean(axis=0)
+        self.axes = principal_axes(self.table, (self.contexts - space.centre) / space.half_range)
+        self.unit = spread(self.table)
+        self._norms = np.square(self.table).sum(axis=1)
+        self._truth: tuple[bytes, Array] = (b"", np.empty(0))
+
+    def place(self, latent: Array) -> Array:
+        """Return latents (..., Z) on the first two principal components of ψ, in units of its spread, (..., 2)."""
+        return np.asarray((latent - self.mean) @ self.axes / self.unit)
+
+    def truth(self, context: Array) -> Array:
+        """Return ψ(c) of one context, (Z,)."""
+        if self._truth[0] != context.tobytes():
+            self._truth = (context.tobytes(), encode(self.psi, context[None])[0])
+        return self._truth[1]
+
+    def estimate(self, latent: Array) -> Array:
+        """Return the context (C,) whose ψ(c) is nearest to a latent (Z,)."""
+        distance = np.maximum(self._norms - 2 * self.table @ latent + latent @ latent, 0.0)  # squared
+        nearest = np.argpartition(distance, min(NEIGHBOURS, len(distance) - 1))[:NEIGHBOURS]
+        if not isinstance(self.space.test, Box):  # there is nothing between two cars
+            return np.asarray(self.contexts[distance.argmin()])
+        weight = 1 / (distance[nearest] + 1e-9 * self.unit**2)
+        return np.asarray(weight @ self.contexts[nearest] / weight.sum())
+
+    def read(self, latent: Array, context: Array) -> dict[str, Any]:
+        """Return what a page shows of φ(h) under a context: place, estimate, distance from ψ(c)."""
+        truth = self.truth(context)
+        distance = float(np.linalg.norm(latent - truth)) / self.unit
+        return {
+            "phi": self.place(latent).round(4).tolist(),
+            "psi": self.place(truth).round(4).tolist(),
+            "estimate": [float(f"{value:.4g}") for value in self.estimate(latent)],
+            "distance": round(distance, 4),
+        }
+
+    def map(self) -> dict[str, Any]:
+        """Return ψ's map: the grid's lines and the outline of the training box, or points where there is no plane."""
+        places = self.place(self.table).round(3)
+        if self.space.size != 2 or not isinstance(self.space.test, Box) or not isinstance(self.space.train, Box):
+            return {"points": places.tolist(), "train": self.space.is_train(self.contexts).tolist()}
+        plane = places.reshape(GRID, GRID, 2)
+        kept = range(0, GRID, LINES)
+        lines = [plane[row] for row in kept] + [plane[:, column] for column in kept]
+        low, high = self.space.train.low, self.space.train.high
+        along = np.linspace(0.0, 1.0, EDGE)[:, None]
+        corners = np.array([low, [high[0], low[1]], high, [low[0], high[1]], low])
+        edge = np.concatenate([a + along * (b - a) for a, b in pairwise(corners)])
+        return {
+            "lines": [line.tolist() for line in lines],
+            "box": self.place(encode(self.psi, edge)).round(3).tolist(),
+        }
