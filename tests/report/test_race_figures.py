@@ -22,9 +22,10 @@ from sparc.report.figures.registry import write_all
 from sparc.report.figures.style import ALARM, LARGEST, save
 from sparc.report.measured import mean_of, over_seeds, run_means
 from sparc.report.races import races
+from sparc.runs.tests import choose_contexts
 from sparc.suites.tables import Results
 from sparc.watch.lap_page import LapPair
-from sparc.watch.laps import MOST_PICTURES, choose_contexts, draw_lines
+from sparc.watch.laps import MOST_PICTURES, draw_lines
 
 UPDATED = f"{CARS}, updated"
 
@@ -297,7 +298,7 @@ def test_a_replay_has_the_lines_of_a_dozen_laps_and_of_none_that_never_began(tmp
 def test_cars_are_chosen_from_the_whole_test_set_for_a_replay(count: int, ood: int, ind: int) -> None:
     space = get_env("RaceCars-forza-v0").context_space
     tested = space.grid(21)
-    chosen = choose_contexts("RaceCars-forza-v0", count)
+    chosen = choose_contexts(space, count)
     inside = space.is_train(chosen)
     assert len(np.unique(chosen, axis=0)) == len(chosen) and ((~inside).sum(), inside.sum()) == (ood, ind)
     for region, row in ((~inside, ~space.is_train(tested)), (inside, space.is_train(tested))):

@@ -70,7 +70,7 @@ def test_a_method_that_reads_the_context_is_never_marked_as_best(tmp_path: Path)
     results = make_races((CARS,), {"sparc": 0.95, "rma": 0.8, "all-seeing": 1.0})
     results.manifest["methods"] = {"all-seeing": {"title": "All-Seeing", "reads": "context"}}
     html = write(tmp_path, results)[1]
-    rows = [row.split("</tr>")[0] for row in html.split("<tr") if "<th scope='row'>All-Seeing" in row]
+    rows = [row.split("</tr>")[0] for row in html.split("<tr") if '<th scope="row">All-Seeing' in row]
     assert len(rows) >= 3 and "★" not in "".join(rows)
     assert cells_of(html, f"{CARS}, {OOD}", "SPARC")[0].startswith("★")
 

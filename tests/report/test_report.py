@@ -103,7 +103,7 @@ def test_a_method_that_reads_the_context_is_never_marked_as_best(tmp_path: Path)
     results.manifest["methods"] = {"all-seeing": {"title": "All-Seeing", "reads": "context"}}
     results.manifest["reference"] = None
     html = write(tmp_path, results)[1]
-    rows = [row.split("</tr>")[0] for row in html.split("<tr") if "<th scope='row'>All-Seeing" in row]
+    rows = [row.split("</tr>")[0] for row in html.split("<tr") if '<th scope="row">All-Seeing' in row]
     assert len(rows) >= 4 and "★" not in "".join(rows)  # means IND and OOD, interquartile means, over all environments
     title = "Mean return out of distribution"
     stars = {name: cells_of(html, title, name)[0].startswith("★") for name in ("SPARC", "RMA", "All-Seeing")}
