@@ -371,9 +371,9 @@ def test_maps_of_laps_are_bright_where_fast_and_black_where_not_completed(visit:
     partly = (finished.any(axis=0) & ~finished.all(axis=0)).sum()
     assert len(find_all(browser, "#map-panels svg[data-label='only-obs'] rect.partly")) == partly > 0
     shown = find(browser, "#map-panels svg[data-label='only-obs'] rect.unfinished")
-    assert shown.value_of_css_property("fill") == "rgb(0, 0, 0)" and find(browser, "#map-laps").is_displayed()
+    assert shown.value_of_css_property("fill") == "rgb(0, 0, 0)" and find(browser, "#map-note").is_displayed()
     choose(browser, "#quantity-choice", "return")
-    assert not find_all(browser, "#map-panels rect.unfinished") and not find(browser, "#map-laps").is_displayed()
+    assert not find_all(browser, "#map-panels rect.unfinished") and not find(browser, "#map-note").is_displayed()
     assert find(browser, "#maps h3").text == "Mean return over seeds in each context"
 
 
