@@ -70,7 +70,7 @@ def test_a_method_that_reads_the_context_is_never_marked_as_best(tmp_path: Path)
     results = make_races((CARS,), {"sparc": 0.95, "rma": 0.8, "all-seeing": 1.0})
     results.manifest["methods"] = {"all-seeing": {"title": "All-Seeing", "reads": "context"}}
     html = write(tmp_path, results)[1]
-    rows = [row.split("</tr>")[0] for row in html.split("<tr") if "<th scope='row'>All-Seeing" in row]
+    rows = [row.split("</tr>")[0] for row in html.split("<tr") if '<th scope="row">All-Seeing' in row]
     assert len(rows) >= 3 and "★" not in "".join(rows)
     assert cells_of(html, f"{CARS}, {OOD}", "SPARC")[0].startswith("★")
 
@@ -181,7 +181,7 @@ def one_sided(better_at: str) -> Results:
 def test_verdicts_rest_on_clean_laps_and_ratio_of_which_less_is_better(tmp_path: Path, measure: str) -> None:
     results = one_sided(measure)
     html = answer_of(write(tmp_path, results)[1])
-    text = words(html.split("class='comparison'")[1])
+    text = words(html.split('class="comparison"')[1])
     verdict = {"clean": ("better", "worse"), "ratio": ("worse", "better")}[measure]
     symbols = {"better": "▲ better", "worse": "▼ worse"}
     for region in ("Out of distribution", "In distribution"):
@@ -201,16 +201,16 @@ def test_verdicts_rest_on_clean_laps_and_ratio_of_which_less_is_better(tmp_path:
 
 def test_every_physics_has_its_own_verdicts_and_counts_no_run_twice(tmp_path: Path) -> None:
     html = write(tmp_path, make_races((CARS,), cars=20, variants=("updated",)))[1]
-    cards = re.findall(r"<h4>(.*?) <a", answer_of(html).split("data-comparison='1'")[0])
+    cards = re.findall(r"<h4>(.*?) <a", answer_of(html).split('data-comparison="1"')[0])
     assert cards == [CARS, UPDATED]
-    assert "15 of 15 runs done" in words(html) and html.count('id="run-') == 15
+    assert "15 of 15 runs done" in words(html) and html.count('<tr id="run-') == 15
 
 
 def test_a_seed_alone_has_no_verdict_but_a_lead_in_the_right_direction(tmp_path: Path) -> None:
     results = make_races((CARS,), cars=20, seeds=(0,))
     part = results.envs[CARS]
     part.measures["sparc"][0]["ratio"][:], part.measures["rma"][0]["ratio"][:] = 1.0, 1.1
-    text = words(answer_of(write(tmp_path, results)[1]).split("class='comparison'")[1])
+    text = words(answer_of(write(tmp_path, results)[1]).split('class="comparison"')[1])
     assert re.search(
         rf"ratio , SPARC against RMA: \? too few seeds to tell luck from skill in {CARS} \(ahead so far\)", text
     )
@@ -222,7 +222,7 @@ def test_runs_without_spread_have_no_verdict(tmp_path: Path) -> None:
         for values in seeds.values():
             values["clean"][:] = np.arange(20) % 10 < (9 if key == "sparc" else 8)
             values["ratio"][:] = 1.0
-    text = words(answer_of(write(tmp_path, results)[1]).split("class='comparison'")[1])
+    text = words(answer_of(write(tmp_path, results)[1]).split('class="comparison"')[1])
     assert f"? all runs of a method are equal, so that no spread is known in {CARS} (ahead so far)" in text
     assert "? ahead, but all runs of a method are equal: no spread is known" in text
     assert f"In distribution, ratio , SPARC against RMA: ≈ no clear difference in {CARS}" in text  # equal they are
@@ -312,7 +312,7 @@ def test_the_page_never_scrolls_sideways(visit: Any, kind: str, size: tuple[int,
 
 def test_on_a_laptop_the_tables_of_laps_fit(visit: Any) -> None:
     browser, _ = visit("cars")
-    boxes = [box for box in find_all(browser, "#numbers > .box") if box.is_displayed()]
+    boxes = [box for box in find_all(browser, "#numbers > .scroller > .box") if box.is_displayed()]
     assert len(boxes) == 4  # laps OOD and IND, the middle of the ratios, probabilities
     for box in boxes:
         assert box.get_property("scrollWidth") <= box.get_property("clientWidth")
@@ -330,7 +330,7 @@ def test_a_cell_gives_lap_time_ratio_and_the_ais_lap(visit: Any) -> None:
         head, row = (" ".join(find(browser, f"#readout {part}").text.split()) for part in ("p", "tr.here"))
         power, mass = part.contexts[cell]
         assert head.startswith(f"power = {power:g} ×, mass = {mass:g} ×")
-        assert f"built-in AI {part.matrix('rma', None, 'reference')[0, cell]:.1f} s" in head
+        assert f"built-in AI's lap {part.matrix('rma', None, 'reference')[0, cell]:.3f} s" in head
         count = int(finished[:, cell].sum())
         spread = f"± {ratios[1][cell]:.3f} s.e.m." if count > 1 else f"(n = {count})"
         assert row.startswith(f"RMA {ratios[0][cell]:.3f} {spread} lap time [s]: {times[0][cell]:.1f}; return: ")
@@ -371,9 +371,9 @@ def test_maps_of_laps_are_bright_where_fast_and_black_where_not_completed(visit:
     partly = (finished.any(axis=0) & ~finished.all(axis=0)).sum()
     assert len(find_all(browser, "#map-panels svg[data-label='only-obs'] rect.partly")) == partly > 0
     shown = find(browser, "#map-panels svg[data-label='only-obs'] rect.unfinished")
-    assert shown.value_of_css_property("fill") == "rgb(0, 0, 0)" and find(browser, "#map-laps").is_displayed()
+    assert shown.value_of_css_property("fill") == "rgb(0, 0, 0)" and find(browser, "#map-note").is_displayed()
     choose(browser, "#quantity-choice", "return")
-    assert not find_all(browser, "#map-panels rect.unfinished") and not find(browser, "#map-laps").is_displayed()
+    assert not find_all(browser, "#map-panels rect.unfinished") and not find(browser, "#map-note").is_displayed()
     assert find(browser, "#maps h3").text == "Mean return over seeds in each context"
 
 
@@ -473,7 +473,9 @@ def test_without_javascript_laps_and_cars_are_there(visit: Any, browser: Any) ->
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         visit("both", PHONE)
-        assert all(part.is_displayed() for part in find_all(browser, "#numbers > .box table, .cars, #map-static img"))
+        assert all(
+            part.is_displayed() for part in find_all(browser, "#numbers > .scroller table, .cars, #map-static img")
+        )
         assert not find(browser, "#cars input").is_displayed()
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -16,27 +16,36 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
-from synthetic import ENVS, METHODS, make_results
+from synthetic import CARS, ENVS, METHODS, POWER_MASS, make_results
 
 from sparc.contexts import ContextSpace, Finite
 from sparc.report import stats
+from sparc.report.figures.entry import DrawnFigure
+from sparc.report.figures.registry import FIGURES
 from sparc.report.page import write_report
 from sparc.suites.tables import EnvResults, Results
 from sparc.text import count, duration, fraction, number, ranges
 
 LAPTOP, PHONE = (1366, 768), (360, 740)
 CHEETAH, HOPPER, WALKER = ENVS
+ALL_ENVS = (*ENVS, CARS, POWER_MASS)
 NAMES = {"sparc": "SPARC", "rma": "RMA", "only-obs": "Only Obs", "history-input": "History Input", "oracle": "Oracle"}
 GAPS = ((HOPPER, "rma", 1), *((WALKER, "rma", seed) for seed in range(3)))
 
 
-def draw_figures(folder: Path, *names: str) -> dict[str, Path]:
+def draw_figures(folder: Path, *names: str) -> list[DrawnFigure]:
     """Tiny pictures in place of the real ones, which take their time; the SVG is the smaller file."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        (folder / f"{name}.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>')
-        imsave(folder / f"{name}.png", np.zeros((9, 9)))
-    return {name: folder / name for name in names}
+    drawn = []
+    for entry in FIGURES:
+        for name in names:
+            if name == entry.name or name.startswith(f"{entry.name}-"):
+                (folder / f"{name}.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>')
+                imsave(folder / f"{name}.png", np.zeros((9, 9)))
+                env = "" if entry.per == "suite" else next((env for env in ALL_ENVS if name.endswith(env)), name)
+                drawn.append(DrawnFigure(entry, folder / name, env))
+    assert len(drawn) == len(names)
+    return drawn
 
 
 def write(folder: Path, results: Results, *names: str) -> tuple[Path, str]:
@@ -58,8 +67,8 @@ def part_of(html: str, title: str) -> str:
 
 def cells_of(html: str, title: str, name: str) -> list[str]:
     """The cells of a method's row."""
-    (found,) = [row for row in part_of(html, title).split("<tr")[1:] if f"<th scope='row'>{name}" in row]
-    return [words(cell).strip() for cell in re.findall(r"<td.*?</td>", found)]
+    (found,) = [row for row in part_of(html, title).split("<tr")[1:] if f'<th scope="row">{name}' in row]
+    return [words(cell).strip() for cell in re.findall(r"<td.*?</td>", found, re.DOTALL)]
 
 
 # Read as text
@@ -94,7 +103,7 @@ def test_a_method_that_reads_the_context_is_never_marked_as_best(tmp_path: Path)
     results.manifest["methods"] = {"all-seeing": {"title": "All-Seeing", "reads": "context"}}
     results.manifest["reference"] = None
     html = write(tmp_path, results)[1]
-    rows = [row.split("</tr>")[0] for row in html.split("<tr") if "<th scope='row'>All-Seeing" in row]
+    rows = [row.split("</tr>")[0] for row in html.split("<tr") if '<th scope="row">All-Seeing' in row]
     assert len(rows) >= 4 and "★" not in "".join(rows)  # means IND and OOD, interquartile means, over all environments
     title = "Mean return out of distribution"
     stars = {name: cells_of(html, title, name)[0].startswith("★") for name in ("SPARC", "RMA", "All-Seeing")}
@@ -192,7 +201,7 @@ def test_what_cannot_be_divided_by_or_is_one_environment_is_not_aggregated(tmp_p
 
 def test_the_oracle_is_never_marked_as_best(tmp_path: Path) -> None:
     html = write(tmp_path, make_results(grid=3))[1]
-    rows = re.findall(r"<tr class=reference>.*?</tr>", html)
+    rows = re.findall(r"<tr class=\"reference\">.*?</tr>", html, re.DOTALL)
     assert len(rows) == 4 and "★" not in "".join(rows)
 
 
@@ -296,7 +305,7 @@ def test_a_suite_without_any_result_still_has_a_page(tmp_path: Path) -> None:
 
 
 def test_pictures_are_inside_and_described(tmp_path: Path) -> None:
-    names = ("summary", "curves", f"latents-{HOPPER}", f"heatmaps-{HOPPER}", "something new")
+    names = ("summary", "curves", f"latents-{HOPPER}", f"heatmaps-{HOPPER}")
     html = write(tmp_path, make_results(grid=3), *names)[1]
     images = re.findall(r"<img src=\"([^\"]*)\" alt=\"([^\"]+)\">", html)
     assert len(images) == len(names)
@@ -395,6 +404,24 @@ def test_the_table_of_runs_fits(visit: Any, kind: str, size: tuple[int, int]) ->
     assert len(shown) == 10 and f"folder: {CHEETAH}/sparc" in shown[-1]
     find(browser, "#run-table th:nth-child(3) button").click()  # sorting is possible at any width
     assert find(browser, "#run-table th:nth-child(3)").get_attribute("aria-sort") == "ascending"
+
+
+def test_wide_tables_and_pictures_show_where_there_is_more(visit: Any) -> None:
+    browser = visit("whole", PHONE)
+    for selector in ("#numbers .scroller", "#pictures .scroller"):
+        scroller = find(browser, selector)
+        box = scroller.find_element(By.CSS_SELECTOR, ":scope > *")
+
+        def marks(left: int, scroller: Any = scroller, box: Any = box) -> set[str]:
+            script = "arguments[0].scrollLeft = arguments[1]; requestAnimationFrame(() => setTimeout(arguments[2], 50))"
+            browser.execute_async_script(script, box, left)
+            return set(scroller.get_attribute("class").split()) - {"scroller"}
+
+        assert marks(0) == {"more-right"}
+        assert marks(40) == {"more-left", "more-right"}
+        assert marks(10_000) == {"more-left"}
+    browser = visit("whole", LAPTOP)
+    assert not find_all(browser, "#pictures .more-right")  # all of them fit
 
 
 def test_the_page_asks_nothing_of_the_network(visit: Any, pages: dict[str, Path]) -> None:
@@ -548,7 +575,7 @@ def test_cells_can_be_reached_with_the_keyboard(visit: Any, results: Results) ->
 
 def test_a_number_leads_to_its_runs_and_back(visit: Any) -> None:
     browser = visit("gaps")
-    (link,) = find_all(browser, f"#numbers .box:nth-of-type(1) a[data-from*='{HOPPER}'][data-from*='\"rma\"']")
+    (link,) = find_all(browser, f"#numbers .scroller:nth-of-type(1) a[data-from*='{HOPPER}'][data-from*='\"rma\"']")
     link.click()
     marked = find_all(browser, "#run-table tr.from")
     assert [row.find_elements(By.TAG_NAME, "td")[2].text for row in marked] == ["0", "1", "2"]

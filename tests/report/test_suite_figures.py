@@ -15,10 +15,11 @@ from matplotlib.patches import Rectangle
 from synthetic import ENVS, EXPERT_UPDATES, METHODS, STYLES, make_results
 
 from sparc.contexts import ContextSpace
-from sparc.report.figures.curves import history_length, learning_curves
+from sparc.report.figures.curves import has_history_lengths, history_length, learning_curves
 from sparc.report.figures.panels import map_panels, outer
+from sparc.report.figures.registry import FIGURES, write_all
 from sparc.report.figures.style import LARGEST, save, style
-from sparc.report.figures.suite import MOST_PAIRS, differences, heatmaps, summary_figure, write_all
+from sparc.report.figures.suite import MOST_PAIRS, differences, has_differences, heatmaps, summary_figure
 from sparc.suites.tables import Curve, EnvResults, Results
 
 ENV, OTHER = ENVS[:2]
@@ -123,7 +124,7 @@ def test_an_environment_without_any_results_is_all_gaps(tmp_path: Path) -> None:
     results = replace(results, envs=results.envs | {OTHER: empty})
     assert all(panel.texts[0].get_text().startswith("no results") for panel in panels(heatmaps(results, OTHER)))
     written = write_all(results, tmp_path)
-    assert {name for name in written if name.endswith(OTHER)} == {f"heatmaps-{OTHER}"}
+    assert [figure.stem.name for figure in written if figure.env == OTHER] == [f"heatmaps-{OTHER}"]
     for figure in (learning_curves(results), summary_figure(results)):
         assert f"{OTHER}: no results" in note(figure)
         assert panels(figure)[1].texts[0].get_text() == "no results"
@@ -132,7 +133,6 @@ def test_an_environment_without_any_results_is_all_gaps(tmp_path: Path) -> None:
 def test_differences_are_symmetric_about_zero_and_green_where_sparc_is_better() -> None:
     results = make_results((ENV,), grid=7)
     figure, part = differences(results, ENV), results.envs[ENV]
-    assert figure is not None
     found = panels(figure)
     assert [panel.get_title().splitlines()[0] for panel in found] == [f"SPARC − {name}" for name in SHOWN[1:]]
     expected = {name: (part.matrix("sparc").mean(axis=0) - part.matrix(name).mean(axis=0)) for name in LABELS[1:]}
@@ -149,19 +149,17 @@ def test_differences_are_symmetric_about_zero_and_green_where_sparc_is_better() 
 def test_without_both_sides_there_is_no_difference() -> None:
     results = make_results(ENVS[:2], grid=5, gaps=tuple((ENV, name, s) for name in ("rma", "oracle") for s in range(3)))
     figure = differences(results, ENV)
-    assert figure is not None
     assert [bool(panel.texts) for panel in panels(figure)] == [True, False, False, True]
     assert panels(figure)[0].texts[0].get_text() == "RMA:\nno results\n3 missing"
     assert "RMA 0 of 3 seeds" in note(figure)
     gone = make_results((ENV,), grid=5, gaps=tuple((ENV, "sparc", seed) for seed in range(3)))
-    assert differences(gone, ENV) is None
-    assert differences(make_results((ENV,), {"sparc": 1.0}, grid=5), ENV) is None
+    assert not has_differences(gone, ENV)
+    assert not has_differences(make_results((ENV,), {"sparc": 1.0}, grid=5), ENV)
 
 
 def test_variations_differ_from_each_other_in_the_pairs_of_the_page() -> None:
     results = make_results((ENV,), {"sparc": 1.0}, grid=5, variations=("adapter", "expert"))
     figure, part = differences(results, ENV), results.envs[ENV]
-    assert figure is not None
     (panel,) = panels(figure)
     assert panel.get_title().startswith("SPARC adapter − SPARC expert\n")
     values = part.matrix("sparc adapter").mean(axis=0) - part.matrix("sparc expert").mean(axis=0)
@@ -170,7 +168,6 @@ def test_variations_differ_from_each_other_in_the_pairs_of_the_page() -> None:
     assert max(len(line) for line in figure.get_suptitle().splitlines()) < 50  # as wide as the figure
     results = make_results((ENV,), {"sparc": 1.0}, grid=5, variations=("H=5", "H=50", "H=100"))
     figure = differences(results, ENV)
-    assert figure is not None
     first_lines = [panel.get_title().replace(" −\n", " − ").splitlines()[0] for panel in panels(figure)]
     assert first_lines == [f"{results.names[a]} − {results.names[b]}" for a, b in results.pairs]
     assert len(first_lines) == 3 and "where the first of the two is better" in figure.get_suptitle()
@@ -189,7 +186,6 @@ def test_contexts_that_are_no_plane_are_drawn_on_one_scale_too(size: int, tmp_pa
     results = with_space(size)
     part = results.envs[ENV]
     for figure in (heatmaps(results, ENV), differences(results, ENV)):
-        assert figure is not None
         assert len({panel.get_ylim() for panel in panels(figure)}) == 1
         assert not figure.findobj(QuadMesh) and "green" not in figure.get_suptitle()
         save(figure, tmp_path / "figure")
@@ -312,7 +308,6 @@ def test_a_curve_that_only_some_seeds_have_is_not_averaged() -> None:
 def test_history_length_shows_ood_means_errors_and_seeds() -> None:
     results = with_history({"H=50": 50, "H=5": 5, "H=100": 100}, envs=(ENV,), grid=5)
     figure = history_length(results)
-    assert figure is not None
     (panel,) = panels(figure)
     runs = [results.envs[ENV].matrix(f"sparc H={h}", "ood").mean(axis=1) for h in (5, 50, 100)]
     (bars,) = [container for container in panel.containers if isinstance(container, ErrorbarContainer)]
@@ -329,7 +324,6 @@ def test_two_methods_by_history_length_have_a_legend(tmp_path: Path) -> None:
     results = with_history({"H=5": 5, "H=50": 50}, ("sparc", "history-input"), envs=(ENV,), grid=5)
     del results.envs[ENV].returns["sparc H=5"]
     figure = history_length(results)
-    assert figure is not None
     assert legend_texts(figure) == ["SPARC", "History Input"] and "SPARC H=5 0 of 3 seeds" in note(figure)
     drawn = [bars.lines[0] for bars in panels(figure)[0].containers if isinstance(bars, ErrorbarContainer)]
     for handle, line in zip(figure.legends[0].legend_handles, drawn, strict=True):
@@ -337,19 +331,18 @@ def test_two_methods_by_history_length_have_a_legend(tmp_path: Path) -> None:
         assert (handle.get_color(), handle.get_marker()) == (line.get_color(), line.get_marker())
     save(figure, tmp_path / "figure")
     alone = history_length(with_history({"H=5": 5, "H=50": 50}, envs=(ENV,), grid=5))
-    assert alone is not None and not alone.legends  # the title names the only one
+    assert not alone.legends  # the title names the only one
 
 
 def test_one_history_length_is_no_figure() -> None:
-    assert history_length(make_results((ENV,), grid=5)) is None
-    assert history_length(with_history({"a": 50, "b": 50}, envs=(ENV,), grid=5)) is None
+    assert not has_history_lengths(make_results((ENV,), grid=5))
+    assert not has_history_lengths(with_history({"a": 50, "b": 50}, envs=(ENV,), grid=5))
 
 
 def test_a_history_length_without_results_is_a_gap(tmp_path: Path) -> None:
     results = with_history({"H=5": 5, "H=50": 50}, envs=(ENV,), grid=5, seeds=(0,))
     del results.envs[ENV].returns["sparc H=5"]
     figure = history_length(results)
-    assert figure is not None
     (panel,) = panels(figure)
     assert [(text.get_text(), text.get_position()[0]) for text in panel.texts] == [("no results", 5)]
     assert "SPARC H=5 0 of 1 seeds" in note(figure)
@@ -393,14 +386,22 @@ def test_summary_without_a_reference_and_with_gaps() -> None:
 # All of them
 
 
+def test_every_figure_has_a_name_of_its_own_and_a_whole_caption() -> None:
+    assert len({entry.name for entry in FIGURES}) == len(FIGURES)
+    for entry in FIGURES:
+        assert entry.heading and not entry.heading.endswith(".")
+        assert entry.caption.endswith(".") and entry.not_shown.endswith(".")
+
+
 @pytest.mark.slow
 def test_everything_is_written_small_and_stale_figures_go(tmp_path: Path) -> None:
     (tmp_path / "history-length.svg").write_text("of an older suite")
     (tmp_path / "notes.svg").write_text("somebody's")
     written = write_all(make_results(seeds=(0, 1)), tmp_path)
-    kinds = ("heatmaps", "difference", "adaptation", "latents")
-    assert set(written) == {"summary", "curves", *(f"{kind}-{env}" for kind in kinds for env in ENVS)}
-    files = {stem.with_name(f"{stem.name}.{kind}") for stem in written.values() for kind in ("png", "svg")}
+    kinds = ("adaptation", "latents", "heatmaps", "difference")  # in the order of the page
+    names = ["summary", "curves", *(f"{kind}-{env}" for kind in kinds for env in ENVS)]
+    assert [figure.stem.name for figure in written] == names
+    files = {figure.stem.with_name(f"{figure.stem.name}.{kind}") for figure in written for kind in ("png", "svg")}
     assert set(tmp_path.iterdir()) == files | {tmp_path / "notes.svg"}
     assert {path.name: path.stat().st_size for path in files if path.stat().st_size > LARGEST} == {}
 
@@ -409,12 +410,10 @@ def test_everything_is_written_small_and_stale_figures_go(tmp_path: Path) -> Non
 def test_variations_are_written_small_as_well(tmp_path: Path) -> None:
     results = with_history({f"H={h}": h for h in (1, 5, 10, 50, 100)}, envs=(ENV,), seeds=(0, 1))
     written = write_all(results, tmp_path)
-    assert set(written) == {
-        "summary",
-        "curves",
-        "history-length",
-        *(f"{k}-{ENV}" for k in ("heatmaps", "difference", "adaptation", "latents")),
-    }
+    kinds = ("adaptation", "latents", "heatmaps", "difference")
+    assert [figure.stem.name for figure in written] == [
+        "summary", "curves", "history-length", *(f"{kind}-{ENV}" for kind in kinds)
+    ]  # fmt: skip
     assert {path.name for path in tmp_path.iterdir() if path.stat().st_size > LARGEST} == set()
     colours = [style(name, results).colour for name in results.labels]
     assert len(set(colours)) == 5

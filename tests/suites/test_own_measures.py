@@ -76,6 +76,11 @@ def test_the_documented_measures_reach_tables_figures_and_displays(
     figures = {path.stem for path in (parking / "out" / "figures").glob("*.png")}
     assert {"summary", "curves", f"measures-parked-{ENV}", f"measures-energy-{ENV}"} <= figures
     assert main(["report", "out"]) == 0
+    page = re.sub(r"<(script|style).*?</\1>", " ", (parking / "out" / "report.html").read_text(), flags=re.S)
+    text = " ".join(re.sub(r"<[^>]*>", " ", page).split())
+    assert all(f"{name}, out of distribution (OOD" in text for name in (ENV, f"{ENV}, icy"))
+    assert "parked carts [%]" in text and "energy used [J/kg], less is better" in text and f" {mean:,.2f} " in text
+    assert f"What the new variant changes: {ENV}, icy" in text and "lap" not in re.findall(r"[a-z]+", text.lower())
     manifest = json.loads((parking / "out" / "manifest.json").read_text())
     assert manifest["criteria"][ENV]["judged_by"] == ["parked", "energy"] and manifest["variants"] == ["icy"]
 

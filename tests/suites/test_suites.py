@@ -277,7 +277,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an old name": ({"physics": ["updatd"], "envs": ["RaceCars-forza-v0"]}, "'updatd'.*: did you mean 'updated'"),
     "the variant of training": ({"variants": ["standard"], "envs": ["RaceCars-forza-v0"]}, "is tested in anyway"),
     "one variant instead of a list": ({"variants": "updated"}, "variants must be a list"),
-    "an old name beside the new one": ({"variants": ["updated"], "physics": ["updated"]}, "no suite field 'physics'"),
+    "an old name beside the new one": ({"variants": ["updated"], "physics": ["updated"]}, "unknown .* 'physics'"),
 }
 
 

@@ -1,4 +1,4 @@
-"""How many steps a curve takes to settle after a switch."""
+"""The number of steps that a curve takes to settle after a switch."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import numpy as np
 
 from sparc.arrays import Array
 
-SETTLED = 0.1  # of the jump
-CLEAR, CLOSE = 4.0, 1.5  # times the noise: what counts as a jump, and what as being at the level
-SMOOTH = (1, 5, 25)  # steps to average over, until the jump is clear
+SETTLED = 0.1  # a curve has settled within this share of its jump
+CLEAR = 4.0  # a jump is clear above this multiple of the noise
+CLOSE = 1.5  # a curve has settled within this multiple of the noise as well
+SMOOTH = (1, 5, 25)  # widths of the moving average, tried until the jump is clear
 
 
 def settling(step: Array, value: Array) -> float | None:
-    """Count the steps after the switch until a curve comes, for good, within a tenth of its jump of its new level.
+    """Return the steps after the switch until a curve stays within a tenth of its jump of its new level.
 
     The parts before and after the switch are smoothed apart. The level is the median over the last third after the
     switch, the jump the largest distance from it after the switch. It is clear if it exceeds four times the noise,
@@ -40,7 +41,7 @@ def settling(step: Array, value: Array) -> float | None:
 
 
 def moving_average(value: Array, width: int) -> Array:
-    """Average over `width` steps around each one, over those that there are at the ends."""
+    """Return the moving average over `width` steps; the window is cut off at both ends."""
     index = np.arange(len(value))
     low, high = np.maximum(index - (width - 1) // 2, 0), np.minimum(index + width // 2 + 1, len(value))
     total = np.concatenate([[0.0], np.cumsum(value)])

@@ -144,7 +144,7 @@ def redraw(parsed: argparse.Namespace) -> int:
 def draw(folder: Path) -> int:
     """Draw the figures and the page from a folder's tables."""
     from sparc.cli.display import step_bar
-    from sparc.report.figures.suite import write_all
+    from sparc.report.figures.registry import write_all
     from sparc.report.page import write_report
     from sparc.suites import tables as results
 

@@ -168,7 +168,7 @@ def register_env(
         prepare: called as `prepare(contexts, options, progress)` before an evaluation, for what takes long and is
             needed once for a set of contexts.
         preparing: the title of the bar that `sparc evaluate` shows meanwhile.
-        prepared: what that bar counts, "contexts" or "laps".
+        prepared: what that bar counts, by default "contexts".
         remarks: returns what `sparc evaluate` adds to its results, from `(contexts, options)`.
         preset: the preset that training starts from by default.
         choose_by: returns the number that selects the best checkpoint, more is better, from the `measures()` in the

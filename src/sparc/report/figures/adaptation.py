@@ -1,4 +1,4 @@
-"""Pictures of how policies adapt: what a switch of the context does, and where φ(h) lies on ψ's map."""
+"""Figures of adaptation: the response to a switch of the context, and φ(h) next to ψ(c)."""
 
 from __future__ import annotations
 
@@ -36,22 +36,34 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 REGIONS = {"ind": "to contexts in distribution", "ood": "to contexts out of distribution"}
-GAIT = 25  # steps: a moving average over several strides, with which the reward goes up and down
-WINDOW_SHARE = 20  # but no more than this part of what is shown: short episodes have short strides
-BARE, LABELLED = 1.0, 4.3  # heights of a letter between a panel and its legend, without and with the axis' words
+GAIT = 25  # steps: the moving average of the reward spans several strides
+WINDOW_SHARE = 20  # but at most one part in so many of the steps shown: short episodes have short strides
+BARE = 1.0  # distance of a panel without axis label from its legend, in font sizes
+LABELLED = 4.3  # the same with an axis label
 MOST_LETTERS = 40  # in a line of a legend of two columns: more would make it wider than its panel
 LINE = 0.16  # inches: a line of a legend
 MOST_MARKS = 300  # contexts whose encodings a figure shows, in all its rows: more cannot be told apart
 
 
+def has_traces(results: Results, env: str) -> bool:
+    """Return whether any label was tested with a switch of the context."""
+    return any(results.envs[env].there("traces", name) for name in labels_in(results, env))
+
+
+def adaptation_remarks(results: Results) -> list[str]:
+    """Return what the steps in the legend are of, where there are several seeds."""
+    counts = [len(part.there("traces", label)) for part in results.envs.values() for label in results.labels]
+    if max(counts, default=0) < 2:
+        return []
+    return ["The steps until it has settled are those of the mean over the seeds, not the mean of each seed’s."]
+
+
 @with_looks
-def adaptation(results: Results, env: str) -> Figure | None:
-    """Draw what a switch of the context does to φ(h)'s distance from ψ(c) and to the reward; None without traces."""
+def adaptation(results: Results, env: str) -> Figure:
+    """Draw what a switch of the context does to φ(h)'s distance from ψ(c) and to the reward."""
     part = results.envs[env]
     names = labels_in(results, env)
     traces: dict[str, list[Trace]] = {name: list(part.there("traces", name).values()) for name in names}
-    if not any(traces.values()):
-        return None
     shown = max(len(np.unique(trace.step)) for found in traces.values() for trace in found)
     gait = max(min(GAIT, shown // WINDOW_SHARE), 1)
     figure, panels = new_figure(2, 2, 4.3, sharex=True, sharey="row")
@@ -65,11 +77,11 @@ def adaptation(results: Results, env: str) -> Figure | None:
             drawn, tells = set[int](), quantity == "distance" or judged
             for name, found in switched.items():
                 step, values, running = align(found, region, quantity)
-                whole = np.isfinite(values).all(axis=0)  # up to where some episodes of every seed are running
-                if whole.any():
+                shared = np.isfinite(values).all(axis=0)  # steps at which episodes of every seed are running
+                if shared.any():
                     text = results.names[name]
                     if tells:
-                        took = settling(step[whole], values[:, whole].mean(axis=0))
+                        took = settling(step[shared], values[:, shared].mean(axis=0))
                         text += ": " + ("unclear" if took is None else f"{took:.0f} steps" if took != 1 else "1 step")
                     draw_switch(panel, style(name, results), step, values, running, smooth, text)
                     drawn.add(len(found))
@@ -80,13 +92,13 @@ def adaptation(results: Results, env: str) -> Figure | None:
                 panel.text(0.5, 0.5, "no results", transform=panel.transAxes, ha="center", va="center", color=ALARM)
             panel.axvline(0, color=GREY, lw=0.8, zorder=0)
         panels[0, column].set_title(words)
-        lacking = [
+        missing = [
             f"{results.names[name]} {f'{len(found)} of {len(traces[name])} seeds' if found else 'no results'}"
             for name, found in switched.items()
             if len(found) < len(traces[name])
         ]
-        if lacking:
-            notes.append(f"{words}: {', '.join(lacking)}; no episode of the rest lasts until the switch")
+        if missing:
+            notes.append(f"{words}: {', '.join(missing)}; no episode of the rest lasts until the switch")
     panels[0, 0].set(ylabel="distance of φ(h) from ψ(c)", ylim=(0, None))
     panels[1, 0].set(xlabel="steps since the switch", ylabel=f"reward per step (mean of {gait})")
     panels[1, 1].set(xlabel="steps since the switch")
@@ -101,7 +113,7 @@ def adaptation(results: Results, env: str) -> Figure | None:
 
 
 def add_legends(titles: dict[Axes, str], below: float) -> float:
-    """Put legends of their curves below panels, where they cover none; give the height of the highest in inches."""
+    """Add a legend below each panel, where it covers no curve, and return the largest height in inches."""
     columns, most = 2, 0
     for panel in titles:
         letters = [len(text) for text in panel.get_legend_handles_labels()[1]]
@@ -115,12 +127,12 @@ def add_legends(titles: dict[Axes, str], below: float) -> float:
 
 
 def reaches(trace: Trace, region: str) -> bool:
-    """Return whether any episode of a run gets as far as the switch to a region."""
+    """Return whether any episode of a run lasts until the switch to a region."""
     return bool(((trace.region == region) & (trace.step >= 0)).any())
 
 
 def align(traces: Sequence[Trace], region: str, quantity: str) -> tuple[Array, Array, Array]:
-    """Put traces side by side: steps (S,), values (seeds, S), NaN after the last episode, share still running (S,)."""
+    """Return steps (S,), values (seeds, S), NaN after the last episode, and the share still running (S,)."""
     chosen = [trace.region == region for trace in traces]
     step = np.unique(np.concatenate([np.zeros(0), *(t.step[c] for t, c in zip(traces, chosen, strict=True))]))
     values, rows = np.full((len(traces), len(step)), np.nan), np.zeros((len(traces), len(step)))
@@ -136,25 +148,33 @@ def draw_switch(panel: Axes, look: Style, step: Array, values: Array, running: A
     smoothed = np.full_like(values, np.nan)
     for row, value in zip(smoothed, values, strict=True):
         for side in (step < 0, step >= 0):
-            there = side & np.isfinite(value)
-            row[there] = moving_average(value[there], smooth)
-    whole = np.isfinite(smoothed).all(axis=0)
-    full = whole & (running >= 0.5)  # both only ever end: a pale end follows a full line
+            finite = side & np.isfinite(value)
+            row[finite] = moving_average(value[finite], smooth)
+    shared = np.isfinite(smoothed).all(axis=0)
+    full = shared & (running >= 0.5)  # episodes only ever end: a pale part follows the full line
     draw_line(panel, look, step[full], *cell_table(smoothed[:, full]), label=text)
     if not full.all():
         panel.plot(step[~full], np.nanmean(smoothed[:, ~full], axis=0), color=look.colour, alpha=FADED)
 
 
+def encoded_labels(results: Results, env: str) -> list[str]:
+    """Return the labels whose encodings of the contexts were recorded."""
+    return [name for name in labels_in(results, env) if results.envs[env].latents.get(name)]
+
+
+def has_latents(results: Results, env: str) -> bool:
+    """Return whether any label has encodings."""
+    return bool(encoded_labels(results, env))
+
+
 @with_looks
-def latent_map(results: Results, env: str) -> Figure | None:
-    """Draw ψ(c) (circles) and φ(h) (crosses) over the contexts, a row per label; None if no label has encodings.
+def latent_map(results: Results, env: str) -> Figure:
+    """Draw ψ(c) (circles) and φ(h) (crosses) over the contexts, a row per label.
 
     The axes of two runs have nothing in common, so that each row shows one: the first seed.
     """
     part = results.envs[env]
-    names = [name for name in labels_in(results, env) if part.latents.get(name)]
-    if not names:
-        return None
+    names = encoded_labels(results, env)
     features = min(part.space.size, 2)
     height = 2.6 if len(names) <= 2 else 2.0
     figure, panels = new_figure(len(names), features, height * len(names) + 0.6, WIDTH * (0.05 + 0.475 * features))
@@ -182,7 +202,7 @@ def latent_map(results: Results, env: str) -> Figure | None:
 
 
 def thinned(contexts: Array, most: int) -> NDArray[np.bool_]:
-    """Choose few enough contexts to tell apart: of a grid every second, third, … of each feature's values."""
+    """Return a mask of at most `most` contexts: of a grid, every second, third, … value of each feature."""
     levels = [np.unique(values) for values in contexts.T]
     grid = len(contexts) == np.prod([len(level) for level in levels])
     for every in range(1, len(contexts) + 1):
@@ -196,7 +216,7 @@ def thinned(contexts: Array, most: int) -> NDArray[np.bool_]:
 
 
 def draw_latents(panel: Axes, part: EnvResults, latents: Latents, chosen: NDArray[np.bool_], feature: int) -> Any:
-    """Draw both encodings of each context, joined by a line, in the colour of a context feature; give the scale."""
+    """Draw both encodings of each context, joined by a line, coloured by a context feature; return the scale."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.collections import LineCollection

@@ -1,4 +1,4 @@
-"""Curves: what was learned during training, and over the length of the history."""
+"""Curves over training updates and over the history length."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from sparc.report.figures.style import (
 from sparc.report.gaps import gaps, labels_in, means_over
 from sparc.report.stats import cell_table, mean_sem
 from sparc.suites.tables import VARIANTS, Curve, Results
+from sparc.text import joined
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 VARIANT_DASHES: dict[str, Any] = {"expert": (0, (4, 2)), "newest": (0, (1, 1.5))}
-TOLD_LOOKS: dict[str, Any] = {"ls": (0, (2, 2)), "mfc": "white", "alpha": 0.5}  # pale, dashed, open
+PRIVILEGED_LOOKS: dict[str, Any] = {"ls": (0, (2, 2)), "mfc": "white", "alpha": 0.5}  # pale, dashed, open
 
 
 @with_looks
@@ -63,20 +64,29 @@ def learning_curves(results: Results) -> Figure:
     names = dict.fromkeys(results.envs[env].criteria[measure].title for env, measure in shown)
     add_title(figure, f"IND {' and '.join(names)} during training: {means}")
     lines = [line for env in results.envs for line in gaps(results, env, "curves", results.labels)]
-    add_note(figure, lines, [*label_handles(results, "curves"), *told_handle(results), *variant_handles(results)])
+    add_note(
+        figure, lines, [*label_handles(results, "curves"), *privileged_handles(results), *variant_handles(results)]
+    )
     return figure
+
+
+def curve_remarks(results: Results) -> list[str]:
+    """Return what pale and thin lines are, where there are some."""
+    pale = [f"Pale and open: {results.told_note}."] if results.told else []
+    thin = joined([VARIANTS[name] for name in results.policy_variants])
+    return [*pale, *([f"Thin, without marks: {thin}, in the place of what is shipped."] if thin else [])]
 
 
 def learned(results: Results, env: str) -> tuple[str, ...]:
     """Return what is shown of training: what the environment is judged by where all curves have it, or the return."""
     part = results.envs[env]
     curves: list[Curve] = [curve for name in part.curves for curve in part.there("curves", name).values()]
-    whole = all(np.isfinite(curve.values(name)).all() for curve in curves for name in part.judged_by)
-    return part.judged_by if whole else (RETURN,)
+    complete = all(np.isfinite(curve.values(name)).all() for curve in curves for name in part.judged_by)
+    return part.judged_by if complete else (RETURN,)
 
 
 def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: str) -> None:
-    """Draw one label's curve over the updates at which all its seeds were evaluated; pale where it was told."""
+    """Draw one label's curve over the updates at which all seeds were evaluated; pale where it observes the context."""
     curves: list[Curve] = list(results.envs[env].there("curves", name).values())
     scale = results.envs[env].criteria[measure].scale
     values = [scale * curve.values(measure) for curve in curves]
@@ -88,9 +98,9 @@ def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: s
     look = style(name, results)
     for curve, own in zip(curves, values, strict=True):
         if len(curve.updates) > len(shared):  # what the mean leaves out
-            for told in np.unique(results.is_told(name, curve)):
-                part = results.is_told(name, curve) == told
-                dash: Any = TOLD_LOOKS["ls"] if told else "-"
+            for privileged in np.unique(results.is_told(name, curve)):
+                part = results.is_told(name, curve) == privileged
+                dash: Any = PRIVILEGED_LOOKS["ls"] if privileged else "-"
                 panel.plot(curve.updates[part], own[part], color=look.colour, ls=dash, lw=0.5, alpha=FADED)
     if not len(shared):
         return
@@ -98,7 +108,7 @@ def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: s
     mean, sem = cell_table([own[rows] for own, rows in zip(values, chosen, strict=True)])
     expert = np.any([results.is_told(name, curve)[rows] for curve, rows in zip(curves, chosen, strict=True)], axis=0)
     apart = max(1, len(shared) // 7)
-    for part, options in ((expert, TOLD_LOOKS), (~expert, {})):
+    for part, options in ((expert, PRIVILEGED_LOOKS), (~expert, {})):
         if count := int(part.sum()):
             first = results.labels.index(name) % min(3, count)  # staggered, but a single evaluation has its mark too
             marks = {"marker": look.marker, "ms": 3.5, "markevery": (first, apart)}
@@ -121,41 +131,49 @@ def draw_variant(panel: Axes, results: Results, env: str, name: str, variant: st
 
 
 def variant_handles(results: Results) -> list[Line2D]:
-    """Make the entries of a legend for the variants that there are."""
+    """Return the legend handles of the variants that were evaluated."""
     from matplotlib.lines import Line2D
 
     looks: dict[str, Any] = {"color": GREY, "lw": 0.8}
     return [Line2D([], [], ls=VARIANT_DASHES[name], label=VARIANTS[name], **looks) for name in results.policy_variants]
 
 
-def told_handle(results: Results) -> list[Line2D]:
-    """Make the entry of a legend for evaluations of a policy that was told the context, if there are some."""
+def privileged_handles(results: Results) -> list[Line2D]:
+    """Return the legend handle of evaluations of a policy that observes the context, if there are any."""
     from matplotlib.lines import Line2D
 
     looks = [style(key, results) for key in results.told]
     if not looks:
         return []
     colour, marker = (looks[0].colour, looks[0].marker) if len(looks) == 1 else (GREY, "o")
-    line: dict[str, Any] = {"color": colour, "marker": marker, "ms": 3.5, "lw": looks[0].width, **TOLD_LOOKS}
+    line: dict[str, Any] = {"color": colour, "marker": marker, "ms": 3.5, "lw": looks[0].width, **PRIVILEGED_LOOKS}
     return [Line2D([], [], label=results.told_note, **line)]
 
 
-@with_looks
-def history_length(results: Results) -> Figure | None:
-    """Draw the OOD return over the length H of the history, a panel per environment; None if there is but one H."""
+def history_lengths(results: Results) -> dict[str, dict[str, int]]:
+    """Return the history length of each label, ascending, for every method that was trained with several."""
     lengths = {name: length for name in results.labels if (length := history_of(results, name)) is not None}
-    methods: dict[str, list[str]] = {}
+    methods: dict[str, dict[str, int]] = {}
     for name in sorted(lengths, key=lambda name: lengths[name]):
-        methods.setdefault(results.methods[name][0], []).append(name)
-    methods = {method: names for method, names in methods.items() if len({lengths[name] for name in names}) > 1}
-    if not methods:
-        return None
-    varied = [name for names in methods.values() for name in names]
-    ticks = sorted({lengths[name] for name in varied})
+        methods.setdefault(results.methods[name][0], {})[name] = lengths[name]
+    return {method: found for method, found in methods.items() if len(set(found.values())) > 1}
+
+
+def has_history_lengths(results: Results) -> bool:
+    """Return whether a method was trained with several history lengths."""
+    return bool(history_lengths(results))
+
+
+@with_looks
+def history_length(results: Results) -> Figure:
+    """Draw the OOD return over the length H of the history, a panel per environment."""
+    methods = history_lengths(results)
+    varied = [name for lengths in methods.values() for name in lengths]
+    ticks = sorted({length for lengths in methods.values() for length in lengths.values()})
     figure, panels = env_panels(results, 2.3)
     for panel, env in zip(panels.flat, results.envs, strict=False):
-        for method, names in methods.items():
-            draw_lengths(panel, results, env, method, {name: lengths[name] for name in names})
+        for method, lengths in methods.items():
+            draw_lengths(panel, results, env, method, lengths)
         panel.set_xscale("log")
         panel.set_xticks(ticks, [str(tick) for tick in ticks])
         panel.set_xlim(ticks[0] / 1.4, ticks[-1] * 1.4)
@@ -171,7 +189,7 @@ def history_length(results: Results) -> Figure | None:
 
 
 def method_handles(results: Results, methods: Iterable[str]) -> list[Line2D]:
-    """Make a legend of methods, whatever their variations."""
+    """Return legend handles of methods, whatever their variations."""
     from matplotlib.lines import Line2D
 
     handles = []
@@ -201,6 +219,6 @@ def draw_lengths(panel: Axes, results: Results, env: str, method: str, lengths: 
 
 
 def history_of(results: Results, name: str) -> int | None:
-    """Find the history length of a label's runs, if the manifest knows it."""
+    """Return the history length of a label's runs, or None if the manifest has none."""
     found = (m["config"].get("history_length") for env in results.envs for m in results.members(env, name))
     return next((length for length in found if length is not None), None)

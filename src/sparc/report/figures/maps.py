@@ -1,4 +1,4 @@
-"""Returns and measures over the plane of two context features."""
+"""Maps: returns and measures over two context features."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Scale(NamedTuple):
 
 
 def colour_scale(values: np.ndarray, measure: Measure = RETURNS) -> Scale:
-    """Choose the scale for returns, or for a measure; bright is good."""
+    """Return the colour scale for returns, or for a measure; bright is good."""
     # a few cells where the wind carries the robot away must not take all the colours
     low, high = (float(value) for value in np.percentile(values, SHOWN_PERCENTILES))
     colours = LESS_COLOURS if measure.better < 0 else COLOURS
@@ -81,13 +81,13 @@ def colour_scale(values: np.ndarray, measure: Measure = RETURNS) -> Scale:
 
 
 def difference_scale(values: np.ndarray, quantity: str) -> Scale:
-    """Choose the scale for differences of returns: symmetric about zero, which is white."""
+    """Return the colour scale for differences of returns: symmetric about zero, which is white."""
     high = float(np.percentile(np.abs(values), SHOWN_PERCENTILES[1])) or 1.0  # all equal: any scale will do
     return Scale(-high, high, beyond(values, -high, high), DIFFERENCE_COLOURS, quantity)
 
 
 def beyond(values: np.ndarray, low: float, high: float) -> str:
-    """Return which ends of a scale values go beyond, in matplotlib's words."""
+    """Return which ends of a scale the values exceed, as Matplotlib's `extend`."""
     below, above = values.min() < low, values.max() > high
     return "both" if below and above else "min" if below else "max" if above else "neither"
 
@@ -97,7 +97,7 @@ def draw_panels(
 ) -> QuadMesh | None:
     """Draw a value per context in each panel: a map where two features form a grid, else a curve or a scatter.
 
-    A text instead of the cells says why there are none. Panels that are left over are hidden. Give the last map.
+    A text in place of the cells says why there are none. Unused panels are hidden. Return the last map.
     """
     image = None
     for panel, part in zip(panels.flat, cells, strict=False):
@@ -196,6 +196,6 @@ def draw_scatter(
 
 
 def axis_label(space: ContextSpace, index: int) -> str:
-    """Name a context feature with its unit."""
+    """Return the name of a context feature with its unit."""
     unit = space.units[index]
     return f"{space.names[index]} [{unit}]" if unit else space.names[index]

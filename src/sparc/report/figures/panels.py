@@ -1,4 +1,4 @@
-"""What the pictures of a suite share: their panels, and a legend of all its labels."""
+"""Panels and legends that the figures of a suite share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def map_panels(number: int, most: int) -> tuple[Figure, Any]:
-    """Make about square panels, at most so many in a row."""
+    """Return a figure with roughly square panels, at most `most` in a row."""
     columns = min(number, most)
     rows = -(-number // columns)
     width = min(WIDTH, 2.6 * columns + 1.0)
@@ -23,7 +23,7 @@ def map_panels(number: int, most: int) -> tuple[Figure, Any]:
 
 
 def outer(panels: Any, number: int) -> None:
-    """Name the axes, which all panels share, only at the first in a row and the last in a column that have axes."""
+    """Keep axis labels only at the first panel of a row and the last of a column, not counting empty panels."""
     columns = panels.shape[1]
     named = [bool(panel.get_ylabel()) for panel in panels.flat[:number]]  # the others tell of a gap
     for index, panel in enumerate(panels.flat[:number]):
@@ -36,7 +36,7 @@ def outer(panels: Any, number: int) -> None:
 
 
 def env_panels(results: Results, height: float, number: int | None = None, most: int = 3) -> tuple[Figure, Any]:
-    """Make a panel per environment, or as many as told, at most so many in a row, below them room for a legend."""
+    """Return a figure with a panel per environment, or `number` panels, and room for a legend below."""
     number = number or len(results.envs)
     columns = min(number, most)
     rows = -(-number // columns)
@@ -47,7 +47,7 @@ def env_panels(results: Results, height: float, number: int | None = None, most:
 
 
 def label_handles(results: Results, kind: str) -> list[Line2D]:
-    """Make a legend of every label with its number of seeds, also of those without results."""
+    """Return legend handles of every label with its number of seeds, including labels without results."""
     from matplotlib.lines import Line2D
 
     handles = []

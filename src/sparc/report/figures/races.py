@@ -1,8 +1,7 @@
-"""The pictures of races: speed against success, a new physics, maps over power and mass, a line on the track."""
+"""Figures of races: speed against success, a new physics, maps over power and mass, a racing line on the track."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from sparc.arrays import Array
 from sparc.envs.racing.measures import MEASURES
 from sparc.envs.racing.torcs.columns import OFF_COURSE
+from sparc.report.figures.entry import FigureEntry
 from sparc.report.figures.maps import LESS_COLOURS, SHOWN_PERCENTILES, Cells, Scale, beyond, draw_panels
 from sparc.report.figures.panels import label_handles, map_panels, outer
 from sparc.report.figures.style import ALARM, GREY, WIDTH, add_note, add_title, grouped, new_figure, style, with_looks
@@ -41,11 +41,9 @@ SHARE = 0.85  # of a figure's width that the track has, beside its colour bar
 
 
 @with_looks
-def laps(results: Results, env: str) -> Figure | None:
-    """Draw the share of completed and of clean laps over the ratio to the built-in AI's; None without laps."""
+def laps(results: Results, env: str) -> Figure:
+    """Draw the share of completed and of clean laps over the ratio to the built-in AI's."""
     part = results.envs[env]
-    if env not in races(results) or not part.returns:
-        return None
     figure, panels = region_panels(part)
     names = [name for name in labels_in(results, env) if part.returns.get(name)]
     for name in names:
@@ -56,19 +54,17 @@ def laps(results: Results, env: str) -> Figure | None:
             (x, x_sem, _), (y, y_sem, _) = (mean_of(part, name, region, of) for of in ("ratio", measure))
             bars: dict[str, Any] = {"xerr": x_sem, "yerr": y_sem} if np.isfinite(x_sem) else {}
             panel.errorbar(x, y, **bars, color=look.colour, marker=look.marker, ms=6, lw=1.2, zorder=1 + look.width)
-    dress(panels, part)
+    label_axes(panels, part)
     add_title(figure, f"{env}: {means_over(results, [env], 'returns', names, shown='small dots')}")
     add_note(figure, gaps(results, env, "returns", labels_in(results, env)), mark_handles(results, env))
     return figure
 
 
 @with_looks
-def physics_update(results: Results, env: str, physics: str) -> Figure | None:
-    """Draw where each method goes when the physics changes, from the open mark to the full one; None without laps."""
+def physics_update(results: Results, env: str, physics: str) -> Figure:
+    """Draw where each method goes when the physics changes, from the open mark to the full one."""
     part = results.envs[env]
     after = part.variants[physics]
-    if env not in races(results) or not after.returns:
-        return None
     figure, panels = region_panels(part)
     names = [name for name in labels_in(results, env) if part.returns.get(name) and after.returns.get(name)]
     for name in names:
@@ -82,14 +78,14 @@ def physics_update(results: Results, env: str, physics: str) -> Figure | None:
             for (x, y), face in zip(ends, ("white", look.colour), strict=True):
                 marks: dict[str, Any] = {"color": look.colour, "marker": look.marker, "mfc": face, "ms": 6}
                 panel.plot(x, y, ls="", zorder=1 + look.width, **marks)
-    dress(panels, part)
+    label_axes(panels, part)
     add_title(figure, f"{env}: from the physics of training (open) to the {physics} one (full)")
     add_note(figure, gaps(results, env, "returns", labels_in(results, env)), mark_handles(results, env))
     return figure
 
 
 def mark_handles(results: Results, env: str) -> list[Line2D]:
-    """Make a legend of marks, with the seeds of one environment."""
+    """Return legend handles of marks, with the seeds of one environment."""
     handles = label_handles(Results(results.manifest, {env: results.envs[env]}), "returns")
     for handle in handles:
         handle.set(linestyle="", markersize=6)
@@ -97,13 +93,13 @@ def mark_handles(results: Results, env: str) -> list[Line2D]:
 
 
 def region_panels(part: EnvResults) -> tuple[Figure, Any]:
-    """Make a column per region, OOD first, and a row per kind of success."""
+    """Return a figure with a column per region, OOD first, and a row per measure of success."""
     width = WIDTH if len(part.regions) > 1 else WIDTH * 0.6
     return new_figure(len(SUCCESS), len(part.regions), 4.9, width, sharex="col")
 
 
 def places(panels: Any, part: EnvResults) -> list[tuple[Axes, str, str]]:
-    """Return what each panel shows: the region and the measure of success."""
+    """Return each panel with its region and its measure of success."""
     return [
         (panels[row, column], region, measure)
         for row, measure in enumerate(SUCCESS)
@@ -111,8 +107,8 @@ def places(panels: Any, part: EnvResults) -> list[tuple[Axes, str, str]]:
     ]
 
 
-def dress(panels: Any, part: EnvResults) -> None:
-    """Name the axes and mark the corner where laps are fast and many."""
+def label_axes(panels: Any, part: EnvResults) -> None:
+    """Label the axes and mark the corner where laps are fast and many are completed."""
     for panel, region, measure in places(panels, part):
         first, last = panel in panels[:, 0], panel in panels[-1]
         cars = int((part.ind if region == "ind" else ~part.ind).sum())
@@ -134,15 +130,13 @@ def dress(panels: Any, part: EnvResults) -> None:
 
 
 @with_looks
-def lap_map(results: Results, env: str, measure: str) -> Figure | None:
-    """Draw a measure of completed laps over two features, a panel per label, all on one scale; None without a plane.
+def lap_map(results: Results, env: str, measure: str) -> Figure:
+    """Draw a measure of completed laps over two features, a panel per label, all on one scale.
 
     A cell is the mean over the seeds that completed the lap there; a black square says that none did, a small one that
     some did not.
     """
     part, names = results.envs[env], labels_in(results, env)
-    if env not in races(results) or part.space.size != 2 or not part.returns:
-        return None
     figure, panels = map_panels(len(names), 3)
     cells: list[Cells | str] = []
     for panel, name in zip(panels.flat, names, strict=False):
@@ -170,7 +164,7 @@ def lap_map(results: Results, env: str, measure: str) -> Figure | None:
 
 
 def average(part: EnvResults, name: str, region: str, measure: str) -> str:
-    """Write a region's mean and, where there is one, its s.e.m."""
+    """Return a region's mean ± s.e.m. as text."""
     mean, sem, _ = mean_of(part, name, region, measure)
     digits = min(MEASURES[measure].digits, 3)
     spread = f" ± {sem:.{digits}f}" if np.isfinite(sem) else ""
@@ -178,7 +172,7 @@ def average(part: EnvResults, name: str, region: str, measure: str) -> str:
 
 
 def less_scale(cells: list[Cells | str], quantity: str) -> Scale:
-    """Choose the one scale of all panels, of what less is better of."""
+    """Return the colour scale of all panels, for a quantity of which less is better."""
     found = np.concatenate([cell[2] for cell in cells if not isinstance(cell, str)])
     found = found[np.isfinite(found)]
     if not found.size:
@@ -193,8 +187,8 @@ def draw_unfinished(panel: Axes, part: EnvResults, finished: np.ndarray) -> None
     from matplotlib.patches import Rectangle
 
     side = np.array([np.diff(np.unique(axis)).mean() if len(np.unique(axis)) > 1 else 1.0 for axis in part.contexts.T])
-    some, whole = finished.any(axis=0), finished.all(axis=0)  # of the seeds
-    for cells, size in ((~some, 1.0), (some & ~whole, PARTLY)):
+    some, every = finished.any(axis=0), finished.all(axis=0)  # of the seeds
+    for cells, size in ((~some, 1.0), (some & ~every, PARTLY)):
         corners = part.contexts[cells] - side * size / 2
         squares = [Rectangle((x, y), *(side * size)) for x, y in corners]
         panel.add_collection(PatchCollection(squares, zorder=1.5, rasterized=True, **UNFINISHED))
@@ -245,13 +239,65 @@ def racing_line(trace: Array, course: Course, title: str = "") -> Figure:
 # All of them
 
 
-def race_figures(results: Results) -> dict[str, Callable[[], Figure | None]]:
-    """Return what draws the pictures of each race, by name."""
-    draw: dict[str, Callable[[], Figure | None]] = {}
-    for env in results.envs:
-        draw[f"laps-{env}"] = partial(laps, results, env)
-        draw[f"lap-times-{env}"] = partial(lap_map, results, env, "lap_time")
-        draw[f"ratios-{env}"] = partial(lap_map, results, env, "completed_ratio")
-        for physics in results.envs[env].variants:
-            draw[f"physics-{physics}-{env}"] = partial(physics_update, results, env, physics)
-    return draw
+def has_laps(results: Results, env: str) -> bool:
+    """Return whether an environment is a race with results."""
+    return env in races(results) and bool(results.envs[env].returns)
+
+
+def has_new_physics(results: Results, env: str, variant: str) -> bool:
+    """Return whether a race has results in another physics as well."""
+    return env in races(results) and bool(results.envs[env].variants[variant].returns)
+
+
+def has_lap_map(results: Results, env: str) -> bool:
+    """Return whether an environment is a race over two features."""
+    return has_laps(results, env) and results.envs[env].space.size == 2
+
+
+MAP_CAPTION = (
+    "Of the seeds that completed the lap, bright is fast; black where no seed completed it, a small black square where "
+    "not all did (the paper blackens both). Trained inside the dashed box."
+)
+RACE_FIGURES = (
+    FigureEntry(
+        name="laps",
+        draw=laps,
+        per="env",
+        heading="How fast against how many",
+        caption="The share of completed and of clean laps over the ratio to the built-in AI’s lap, which counts a lap "
+        "that was not completed as 2; the nearer to the upper left corner, the better. Bars are ± s.e.m., small dots "
+        "the seeds.",
+        not_shown="which cars or settings fail; and a lap that is not completed moves a mark in both directions.",
+        applies=has_laps,
+    ),
+    FigureEntry(
+        name="physics",
+        draw=physics_update,
+        per="variant",
+        heading="A physics that no policy was trained in",
+        caption="From the open mark, in the physics of training, to the full one, in the other physics; the shorter "
+        "the arrow, the less the change matters. The built-in AI’s laps are of the same physics as the lap.",
+        not_shown="the spread over seeds; that is in the table of changes.",
+        applies=has_new_physics,
+    ),
+    FigureEntry(
+        name="lap-times",
+        draw=partial(lap_map, measure="lap_time"),
+        per="env",
+        heading="Lap time in each context",
+        caption=MAP_CAPTION,
+        not_shown="the spread over seeds.",
+        applies=has_lap_map,
+        interactive=True,
+    ),
+    FigureEntry(
+        name="ratios",
+        draw=partial(lap_map, measure="completed_ratio"),
+        per="env",
+        heading="Lap time / built-in AI’s in each context",
+        caption=MAP_CAPTION,
+        not_shown="the spread over seeds.",
+        applies=has_lap_map,
+        interactive=True,
+    ),
+)

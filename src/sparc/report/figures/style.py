@@ -1,4 +1,4 @@
-"""Pictures: their common style, returns over the context grid with the training region marked, how they are saved."""
+"""The style of all figures, and how they are saved."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Style(NamedTuple):
-    """How something that is compared looks in every picture: told apart by colour, by marker and by dashes alone."""
+    """The look of a label in every figure: colour, marker and dashes each identify it alone."""
 
     colour: str
     marker: str
@@ -47,7 +47,7 @@ SEQUENCE = (
     Style("#feba2c", "X", (0, (2, 2))),
 )
 
-ALARM = "#A93226"  # of the words that say what is missing
+ALARM = "#A93226"  # notes on missing results
 
 BAND = 0.18  # opacity of ± s.e.m.
 FADED = 0.3  # opacity of a curve whose mean leaves something out
@@ -94,7 +94,7 @@ def method_style(entry: MethodEntry) -> Style | None:
 
 
 def with_looks(draw: Callable[P, T]) -> Callable[P, T]:
-    """Let a function draw with our sizes of letters and lines, whatever the reader's own settings are."""
+    """Decorator that applies our Matplotlib style, whatever the user's own settings are."""
 
     @wraps(draw)
     def drawing(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -107,7 +107,7 @@ def with_looks(draw: Callable[P, T]) -> Callable[P, T]:
 
 
 def new_figure(rows: int, columns: int, height: float, width: float = WIDTH, **options: Any) -> tuple[Figure, Any]:
-    """Make a figure of its own, outside of pyplot's global state, and its panels (rows, columns)."""
+    """Return a figure outside of pyplot's global state, and its panels (rows, columns)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -118,7 +118,7 @@ def new_figure(rows: int, columns: int, height: float, width: float = WIDTH, **o
 
 @with_looks
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write stem.png and stem.svg, each all or nothing, of modest size, the same bytes for the same figure."""
+    """Write stem.png and stem.svg atomically: small files, and the same bytes for the same figure."""
     from matplotlib.collections import Collection
 
     stem.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ def save(figure: Figure, stem: Path) -> list[Path]:
 
 
 def write(figure: Figure, path: Path, resolutions: Sequence[int], metadata: dict[str, Any]) -> bool:
-    """Write a file, all or nothing, in the first resolution with which it is small enough; say whether it is."""
+    """Write a file atomically in the first resolution that makes it small enough; return whether one does."""
     with beside(path) as new:
         for resolution in resolutions:
             figure.savefig(new, dpi=resolution, format=path.suffix[1:], metadata=metadata)
@@ -157,13 +157,13 @@ def draw_line(panel: Axes, look: Style, x: np.ndarray, mean: np.ndarray, sem: np
 
 
 def add_title(figure: Figure, text: str) -> None:
-    """Write a title over a figure, on as many lines as it needs."""
+    """Add a title, on as many lines as it needs."""
     width = int(figure.get_figwidth() * 13.5)  # so many letters per inch
     figure.suptitle("\n".join(textwrap.fill(line, width) for line in text.splitlines()))
 
 
 def add_note(figure: Figure, lines: Sequence[str], handles: Sequence[Line2D] = ()) -> None:
-    """Write what is missing below a figure, above its legend if it has one."""
+    """Add a note on missing results below a figure, above its legend if it has one."""
     width = figure.get_figwidth()
     text = "\n".join(textwrap.fill(line, int(width * 17)) for line in lines)  # so many letters per inch
     if handles:
@@ -176,24 +176,24 @@ def add_note(figure: Figure, lines: Sequence[str], handles: Sequence[Line2D] = (
 
 
 def legend_columns(rooms: Sequence[float], width: float) -> int:
-    """Choose into how many columns the entries of a legend, so many inches each, go: the most that fit, evenly full."""
+    """Return the number of columns of a legend whose entries have these widths in inches: the most that fit."""
     fits = (n for n in range(len(rooms), 1, -1) if sum(max(part) for part in np.array_split(rooms, n)) <= width)
     return ceil(len(rooms) / ceil(len(rooms) / next(fits, 1)))
 
 
 def grouped(value: float, _: float = 0) -> str:
-    """Write a number with commas between its thousands, as matplotlib asks for the ticks of an axis."""
+    """Return a number with thousands separators; a Matplotlib tick formatter."""
     return f"{value:,.6g}".replace("-", "−")
 
 
 def plus_minus(mean: float, sem: float) -> str:
-    """Write a mean and its standard error, if there is one, with the digits that matter."""
+    """Return a mean ± its standard error, if there is one, with the digits that matter."""
     digits = 0 if abs(mean) >= 1000 else 1 if abs(mean) >= 10 else 2
     return f"{mean:,.{digits}f}" + ("" if np.isnan(sem) else f" ± {sem:,.{digits}f}")
 
 
 def thousands(number: float, _: float = 0) -> str:
-    """Write 300000 as 300 k and 3000000 as 3 M."""
+    """Return 300000 as 300 k and 3000000 as 3 M; a Matplotlib tick formatter."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
             return f"{number / size:g} {letter}"

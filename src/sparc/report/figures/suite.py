@@ -1,22 +1,18 @@
-"""The pictures of a suite. What has no results, or fewer seeds than the rest, is named in every one of them."""
+"""Figures that compare all methods of a suite. Each names the methods with missing seeds or results."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sparc.arrays import Array
 from sparc.envs.measures import RETURN
-from sparc.report.figures.adaptation import adaptation, latent_map
-from sparc.report.figures.curves import history_length, learning_curves
 from sparc.report.figures.maps import Cells, colour_scale, difference_scale, draw_panels
 from sparc.report.figures.panels import env_panels, map_panels, outer
-from sparc.report.figures.races import race_figures
 from sparc.report.figures.style import (
     ALARM,
     GREY,
@@ -24,7 +20,6 @@ from sparc.report.figures.style import (
     add_title,
     grouped,
     plus_minus,
-    save,
     style,
     thousands,
     with_looks,
@@ -39,13 +34,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from sparc.envs.contextual import ProgressCall
-
 PAPER = "0.6"  # grey
 MOST_PAIRS = 12  # of which a figure shows the difference: more would be too small to see
 
 
 # Maps
+
+
+def has_map(results: Results, env: str) -> bool:
+    """Return whether returns are mapped: not of races with many features, which have figures of their own."""
+    return env not in races(results) or results.envs[env].space.size <= 2
 
 
 @with_looks
@@ -72,18 +70,42 @@ def heatmaps(results: Results, env: str, measure: str = RETURN) -> Figure:
     return figure
 
 
+def planned_pairs(results: Results, env: str) -> list[tuple[str, str]]:
+    """Return the pairs of labels that the suite plans for an environment."""
+    return [pair for pair in results.pairs if all(results.members(env, name) for name in pair)]
+
+
+def has_differences(results: Results, env: str) -> bool:
+    """Return whether returns are mapped and both labels of a shown pair have results."""
+    return has_map(results, env) and has_pair(results, env)
+
+
+def has_pair(results: Results, env: str) -> bool:
+    """Return whether both labels of a shown pair have results."""
+    returns = results.envs[env].returns
+    return any(returns.get(a) and returns.get(b) for a, b in planned_pairs(results, env)[:MOST_PAIRS])
+
+
+def has_measure(results: Results, env: str, measure: str) -> bool:
+    """Return whether a measure is mapped: not of races, which have maps of their own."""
+    return env not in races(results) and bool(results.envs[env].returns)
+
+
+def has_measure_differences(results: Results, env: str, measure: str) -> bool:
+    """Return whether a measure is mapped and both labels of a shown pair have results."""
+    return has_measure(results, env, measure) and has_pair(results, env)
+
+
 @with_looks
-def differences(results: Results, env: str, measure: str = RETURN) -> Figure | None:
-    """Draw where the first of each pair is better (green) or worse (purple); None without results to compare.
+def differences(results: Results, env: str, measure: str = RETURN) -> Figure:
+    """Draw where the first of each pair is better (green) or worse (purple).
 
     A panel per pair shows the difference of the means over the seeds, all on one scale.
     """
     part, shown = results.envs[env], results.names
     read = part.criteria[measure]
-    planned = [pair for pair in results.pairs if all(results.members(env, name) for name in pair)]
+    planned = planned_pairs(results, env)
     pairs = planned[:MOST_PAIRS]
-    if not any(part.returns.get(a) and part.returns.get(b) for a, b in pairs):
-        return None
     figure, panels = map_panels(len(pairs), 4)
     letters = int(14.5 * (figure.get_figwidth() - 1.0) / panels.shape[1])  # so many per inch
     cells: list[Cells | str] = []
@@ -140,6 +162,12 @@ def written(part: EnvResults, name: str, region: str, measure: str) -> str:
 
 
 # Summary
+
+
+def has_summary(results: Results) -> bool:
+    """Return whether there is an environment besides races, which have figures of their own."""
+    raced = races(results)
+    return any(env not in raced for env in results.envs)
 
 
 @with_looks
@@ -206,46 +234,3 @@ def draw_row(
             panel.plot(own, [height] * len(own), ls="", marker=".", ms=3, color=look.colour, alpha=0.4)
             looks: dict[str, Any] = {"color": look.colour, "mfc": face, "marker": look.marker, "ms": 5.5, "lw": 1.2}
             panel.errorbar(mean, height, xerr=None if np.isnan(sem) else sem, zorder=3, **looks)
-
-
-# All of them
-
-
-def write_all(results: Results, folder: Path, progress: ProgressCall | None = None) -> dict[str, Path]:
-    """Write every figure that the results allow; give their stems by name; remove old ones of the others."""
-    raced = races(results)
-    returned = [env for env in results.envs if env not in raced]  # a race has figures of its own
-    draw: dict[str, Callable[[], Figure | None]] = {
-        "summary": partial(summary_figure, results) if returned else nothing,
-        **race_figures(results),
-        "curves": partial(learning_curves, results),
-        "history-length": partial(history_length, results),
-    }
-    for env, part in results.envs.items():
-        mapped = env in returned or part.space.size <= 2
-        draw[f"heatmaps-{env}"] = partial(heatmaps, results, env) if mapped else nothing
-        draw[f"difference-{env}"] = partial(differences, results, env) if mapped else nothing
-        for name in (name for name in part.judged_by if name != RETURN and env in returned):
-            draw[f"measures-{name}-{env}"] = partial(heatmaps, results, env, name) if part.returns else nothing
-            draw[f"measure-differences-{name}-{env}"] = partial(differences, results, env, name)
-        draw[f"adaptation-{env}"] = partial(adaptation, results, env)
-        draw[f"latents-{env}"] = partial(latent_map, results, env)
-    stems = {}
-    for done, (name, make) in enumerate(draw.items()):
-        if progress:
-            progress(done, len(draw))
-        figure = make()
-        if figure is not None:
-            save(figure, folder / name)
-            stems[name] = folder / name
-        else:
-            for kind in ("png", "svg"):
-                (folder / f"{name}.{kind}").unlink(missing_ok=True)
-    return stems
-
-
-# Parts
-
-
-def nothing() -> None:
-    """Draw no figure."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from html import escape
+from dataclasses import dataclass
 
+from sparc.envs.measures import RETURN
 from sparc.report import stats
-from sparc.report.page.book import RETURN, Book
-from sparc.report.page.text import REGIONS, attributes
+from sparc.report.page import races
+from sparc.report.page.data import REGIONS, ReportData, Source
 from sparc.text import MISSING, joined, number, slug
 
 VERDICTS = {  # the symbol says it without colour
@@ -16,161 +17,210 @@ VERDICTS = {  # the symbol says it without colour
     "open": ("≈", "no clear difference"),
     "few": ("?", "too few seeds to tell luck from skill"),
     "same": ("?", "all runs of a method are equal, so that no spread is known"),
+    "none": (MISSING, "no results"),
 }
-MEANS = {RETURN: "mean returns", "clean": "shares of clean laps", "ratio": "mean ratios, of which less is better"}
+UNSURE = {"few": "too few seeds to tell", "same": "but all runs of a method are equal: no spread is known"}
 
 
-def answer(book: Book) -> str:
-    """Write a part per pair; page.js shows one of them at a time."""
-    if not book.pairs:
-        return "<p>There is one method only: nothing to compare.</p>"
-    names = [escape(pair_name(book, *pair)) for pair in book.pairs]
-    options = "".join(f"<option value='{index}'>{name}</option>" for index, name in enumerate(names))
-    parts = []
-    for index, (name, pair) in enumerate(zip(names, book.pairs, strict=True)):
-        cards = "".join(card(book, test, *pair) for test in book.parts)
-        body = f"<h3>{name}</h3>{headline(book, *pair)}<div class='cards'>{cards}</div>"
-        parts.append(f"<div class='comparison' data-comparison='{index}'>{body}</div>")
-    return (
-        f"<p class='only-js controls'><label>Compare <select id='comparison'>{options}</select></label></p>"
-        f"{''.join(parts)}"
-        f"<p class='quiet'>▲ better or ▼ worse: the 95 % interval of the difference of {means(book)}, over seeds, "
-        "excludes zero. ≈ The interval includes zero. ? Too early to say: no interval that excludes zero, but fewer "
-        "than three seeds; or all runs of a method are equal, so that no spread is known. By chance alone, about one "
-        "comparison in twenty of equal methods comes out as better or worse. "
-        f"The name of an environment leads to {where_to(book)}.</p>"
-    )
+@dataclass(frozen=True)
+class DetailLink:
+    """A link from a comparison to its map or, where there is none, to the table of cars."""
+
+    env: str
+    first: str
+    second: str
+    title: str
+    table: str  # the end of the table's id; empty: there is a map
 
 
-def means(book: Book) -> str:
-    """Name the means that verdicts rest on."""
-    return joined([MEANS[name] for name in dict.fromkeys(name for test in book.parts for name in book.judged(test))])
+@dataclass(frozen=True)
+class Mention:
+    """A test in a sentence."""
+
+    test: str
+    lead: str  # ahead, behind or equal, where there is no verdict
+    link: DetailLink | None
 
 
-def where_to(book: Book) -> str:
-    """Name what the links of the environments lead to."""
-    mapped = [test in book.mapped for test in book.parts]
-    kinds = ["the map of the difference"] * any(mapped) + ["the table of cars"] * (not all(mapped))
-    return " or ".join(kinds)
+@dataclass(frozen=True)
+class Line:
+    """A sentence of the headline: the tests of each verdict, by one measure in one region."""
+
+    title: str
+    pair: str
+    verdicts: list[tuple[str, str, str, list[Mention]]]  # kind, symbol, words, tests
 
 
-def pair_name(book: Book, a: str, b: str, link: str = "against") -> str:
-    """Name a comparison."""
-    return f"{book.names[a]} {link} {book.names[b]}{' (a reference)' if book.is_reference(b) else ''}"
+@dataclass(frozen=True)
+class Strip:
+    """A difference and its interval on a line with zero in the middle, in per cent of the width."""
+
+    value: str
+    low: str  # empty: no interval
+    high: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """A region of a card, by one measure."""
+
+    verdict: tuple[str, str, str]  # kind, symbol, words
+    difference: str
+    source: Source
+    percent: str  # of the second method's mean; may be empty
+    strip: Strip
+    interval: str
+    share: str  # of cells in which the first is better; empty: says nothing of this measure
+    share_interval: str
+    means: str
+    seeds: str
+    planned: str  # empty: as many as there are
+
+
+@dataclass(frozen=True)
+class Card:
+    """Two methods in one test: a table of regions and measures, or why there is none."""
+
+    test: str
+    link: DetailLink
+    gaps: list[str]
+    regions: list[str]
+    measures: list[tuple[str, list[Column]]]  # each with a heading, which is empty for the return alone
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A pair of methods; page.js shows one of them at a time."""
+
+    name: str
+    lines: list[Line]
+    cards: list[Card]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The first section of the page."""
+
+    comparisons: list[Comparison]
+    means: str
+    links_lead_to: str
+
+
+def answer(data: ReportData) -> Answer:
+    """Return the comparisons, and what their verdicts rest on."""
+    comparisons = [
+        Comparison(data.pair_name(*pair), headline(data, *pair), [card(data, test, *pair) for test in data.parts])
+        for pair in data.pairs
+    ]
+    mapped = [test in data.mapped for test in data.parts]
+    targets = ["the map of the difference"] * any(mapped) + ["the table of cars"] * (not all(mapped))
+    compared = dict.fromkeys(means(data, name, tests[0]) for (name, _), tests in judged_by(data).items())
+    return Answer(comparisons, joined(list(compared)), " or ".join(targets))
+
+
+def judged_by(data: ReportData) -> dict[tuple[str, str], list[str]]:
+    """Return the tests of each measure that verdicts rest on, by its name and title."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for test in data.parts:
+        for name in data.judged_by(test):
+            found.setdefault((name, data.measure(test, name).title), []).append(test)
+    return found
+
+
+def means(data: ReportData, name: str, test: str) -> str:
+    """Return what verdicts compare, in words."""
+    if name == RETURN or test in data.races:
+        return {RETURN: "mean returns", **races.MEANS}[name]
+    measure = data.measure(test, name)
+    return f"means of the {measure.title}{', of which less is better' * (measure.better < 0)}"
 
 
 def verdict(comparison: stats.Comparison) -> str:
-    """Sort a comparison under one of VERDICTS."""
+    """Return the key of VERDICTS that a comparison belongs to."""
     few = min(comparison.x_seeds, comparison.y_seeds) < stats.MIN_RUNS
     if comparison.verdict != "open":
         return comparison.verdict
     return "few" if few else "open" if math.isfinite(comparison.difference.low) else "same"
 
 
-def headline(book: Book, a: str, b: str) -> str:
-    """Sum up all tests in a line per region and measure."""
+def headline(data: ReportData, a: str, b: str) -> list[Line]:
+    """Return a line per region and measure that sums up all tests."""
     lines = []
     for region, words in REGIONS.items():
-        for measure in dict.fromkeys(name for test in book.parts for name in book.judged(test)):
-            groups: dict[str, list[str]] = {}
-            for test in (test for test in book.parts if measure in book.judged(test)):
-                found = book.comparisons.get((test, a, b, region, measure))
+        for (measure, title), tests in judged_by(data).items():
+            groups: dict[str, list[Mention]] = {}
+            for test in tests:
+                found = data.comparisons.get((test, a, b, region, measure))
                 kind = verdict(found) if found else "none"
-                side = f" ({found.lead} so far)" if found and kind in ("few", "same") else ""
-                name = to_map(book, test, test, a, b) if found else escape(test)
-                groups.setdefault(kind, []).append(name + side)
-            said = {**VERDICTS, "none": (MISSING, "no results")}
-            pieces = [
-                f"<span class='verdict {kind}'>{symbol} {text}</span> in {joined(groups[kind])}"
-                for kind, (symbol, text) in said.items()
-                if kind in groups
-            ]
-            by = f", {book.measure(test, measure).title}" if measure != RETURN else ""
-            who = escape(f"{book.names[a]} against {book.names[b]}")
-            lines.append(f"<li><b>{words.capitalize()}{by}</b>, {who}: {'; '.join(pieces)}.</li>")
-    return f"<ul class='headline'>{''.join(lines)}</ul>"
+                lead = found.lead if found and kind in UNSURE else ""
+                link = detail_link(data, test, a, b) if found else None
+                groups.setdefault(kind, []).append(Mention(test, lead, link))
+            by = f", {title}" if measure != RETURN else ""
+            found_verdicts = [(kind, *said, groups[kind]) for kind, said in VERDICTS.items() if kind in groups]
+            lines.append(Line(f"{words.capitalize()}{by}", f"{data.names[a]} against {data.names[b]}", found_verdicts))
+    return lines
 
 
-def to_map(book: Book, text: str, test: str, a: str, b: str) -> str:
-    """Link to the map of a difference, of which page.js chooses environment and methods; or to the table of cars."""
-    if test not in book.mapped:
-        return f"<a{attributes(href=f'#cars-{slug(test)}')}>{escape(text)}</a>"
-    title = f"Map of {book.names[a]} − {book.names[b]} in {test}"
-    target = attributes(href="#maps", title=title, data_map={"env": test, "first": a, "second": b})
-    return f"<a{target}>{escape(text)}</a>"
+def detail_link(data: ReportData, test: str, a: str, b: str) -> DetailLink:
+    """Return the link to the map of a difference, or to the table of cars."""
+    title = f"Map of {data.names[a]} − {data.names[b]} in {test}"
+    return DetailLink(test, a, b, title, "" if test in data.mapped else slug(test))
 
 
-def card(book: Book, test: str, a: str, b: str) -> str:
+def card(data: ReportData, test: str, a: str, b: str) -> Card:
     """Compare two methods in one test, in each region."""
-    regions = [region for region in book.parts[test].regions if (test, a, b, region, RETURN) in book.comparisons]
-    if not regions:
-        missing = [key for key in (a, b) if not book.seeds(test, key)[0]]
-        why = "".join(f"<p>{escape(f'{book.names[key]} {book.gap(test, key)}')}</p>" for key in missing)
-        return f"<div class='card gap'><h4>{escape(test)}</h4>{why}</div>"
-    heads = "".join(f"<th scope='col'>{region.upper()}, {book.cells(test, region)} cells</th>" for region in regions)
-    rows = "".join(rows_of_card(book, test, a, b, regions, measure) for measure in book.judged(test))
-    title = f"{escape(test)} {to_map(book, 'difference map' if test in book.mapped else 'cars', test, a, b)}"
-    return (
-        f"<div class='card'><h4>{title}</h4><table><colgroup><col class='name'></colgroup>"
-        f"<thead><tr><td></td>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    regions = [region for region in data.parts[test].regions if (test, a, b, region, RETURN) in data.comparisons]
+    missing = [key for key in (a, b) if not data.seeds(test, key)[0]] if not regions else []
+    return Card(
+        test,
+        detail_link(data, test, a, b),
+        [f"{data.names[key]} {data.gap(test, key)}" for key in missing],
+        [f"{region.upper()}, {data.cells(test, region)} cells" for region in regions],
+        [(heading(data, test, name), columns(data, test, a, b, regions, name)) for name in data.judged_by(test)]
+        if regions
+        else [],
     )
 
 
-def rows_of_card(book: Book, test: str, a: str, b: str, regions: list[str], measure: str) -> str:
-    """Write a card's rows on one measure, a column per region."""
-    found = {region: book.comparisons[test, a, b, region, measure] for region in regions}
-    ends = [abs(value) for comparison in found.values() for value in comparison.difference if math.isfinite(value)]
-    reach = 1.1 * max(ends) or 1.0
-    columns = [cells_of_card(book, test, a, b, region, measure, reach) for region in regions]
-    names = ["", "Difference", "", "95 % interval", "Better in", "Means", "Seeds"]
-    read = book.measure(test, measure)
-    words = f"{read.title.capitalize()}{f' [{read.unit}]' * bool(read.unit)}{', less is better' * (read.better < 0)}"
-    head = f"<tr class='measure'><th scope='rowgroup' colspan='{len(regions) + 1}'>{words}</th></tr>"
-    return head * (measure != RETURN) + "".join(
-        f"<tr><th scope='row'>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-        for name, *cells in zip(names, *columns, strict=True)
-        if any(cells)
-    )
+def heading(data: ReportData, test: str, measure: str) -> str:
+    """Return the heading of a card's rows on one measure; the return alone has none."""
+    shown = data.measure(test, measure)
+    unit, less = f" [{shown.unit}]" * bool(shown.unit), ", less is better" * (shown.better < 0)
+    return f"{shown.title.capitalize()}{unit}{less}" if data.judged_by(test) != (RETURN,) else ""
 
 
-def cells_of_card(book: Book, test: str, a: str, b: str, region: str, measure: str, reach: float) -> list[str]:
-    """Fill a card's column for one region and measure."""
-    comparison, read = book.comparisons[test, a, b, region, measure], book.measure(test, measure)
-    decimals, kind = read.digits, verdict(comparison)
+def columns(data: ReportData, test: str, a: str, b: str, regions: list[str], measure: str) -> list[Column]:
+    """Return a card's columns on one measure, all on one scale."""
+    found = [data.comparisons[test, a, b, region, measure].difference for region in regions]
+    reach = 1.1 * max(abs(value) for estimate in found for value in estimate if math.isfinite(value)) or 1.0
+    return [column(data, test, a, b, region, measure, reach) for region in regions]
+
+
+def column(data: ReportData, test: str, a: str, b: str, region: str, measure: str, reach: float) -> Column:
+    """Return a card's column for one region and measure."""
+    comparison, decimals = data.comparisons[test, a, b, region, measure], data.measure(test, measure).digits
+    kind = verdict(comparison)
     symbol, words = VERDICTS[kind]
     value, low, high = comparison.difference
-    ours, theirs = (float(book.values(test, key, region, measure).mean()) for key in (a, b))
-    share_of = f" <small>({number(100 * value / theirs, 0, True)} %)</small>" if theirs > 0 else ""
-    interval = f"{number(low, decimals, True)} to {number(high, decimals, True)}" if math.isfinite(low) else MISSING
-    seeds = f"{comparison.x_seeds} vs {comparison.y_seeds}"
-    planned = [book.seeds(test, key)[1] for key in (a, b)]
-    if planned != [comparison.x_seeds, comparison.y_seeds]:
-        seeds += f" <span class='warn'>⚠ of {planned[0]} and {planned[1]} planned</span>"
-    unsure = {"few": "too few seeds to tell", "same": "but all runs of a method are equal: no spread is known"}
-    words = f"{comparison.lead}, {unsure[kind]}" if kind in unsure else words
-    return [
-        f"<span class='verdict {kind}'>{symbol} {words}</span>",
-        book.source(number(value, decimals, True), test, a, b) + share_of * (measure == RETURN),
-        strip(comparison.difference, reach, kind),
-        interval,
-        share(comparison.share) if measure != "clean" else "",  # of laps that are clean or not, most are ties
-        f"{number(ours, decimals)} vs {number(theirs, decimals)}",
-        seeds,
-    ]
-
-
-def share(estimate: stats.Estimate) -> str:
-    """Write a share of cells with its interval, where there is one."""
-    value, low, high = (f"{100 * part:.0f}" for part in estimate)
-    interval = f" <small>({low}–{high} %)</small>" if math.isfinite(estimate.low) else ""
-    return f"{value} % of cells{interval}"
-
-
-def strip(estimate: stats.Estimate, reach: float, kind: str) -> str:
-    """Draw a difference and its interval; zero is in the middle."""
-    value, low, high = (f"{50 + 50 * end / reach:.1f}%" if math.isfinite(end) else "" for end in estimate)
-    whisker = f"<line class='whisker' x1='{low}' x2='{high}' y1='9' y2='9'/>" if low else ""
-    return (
-        f"<svg class='strip {kind}' aria-hidden='true'><line class='zero' x1='50%' x2='50%' y1='0' y2='18'/>"
-        f"{whisker}<circle cx='{value}' cy='9' r='4.5'/></svg>"
+    first, second = (float(data.values(test, key, region, measure).mean()) for key in (a, b))
+    seeds, planned = (comparison.x_seeds, comparison.y_seeds), tuple(data.seeds(test, key)[1] for key in (a, b))
+    share = [f"{100 * part:.0f}" for part in comparison.share]
+    has_share = not data.all_or_nothing([test], measure)
+    return Column(
+        verdict=(kind, symbol, f"{comparison.lead}, {UNSURE[kind]}" if kind in UNSURE else words),
+        difference=number(value, decimals, True),
+        source=data.source(test, a, b),
+        percent=number(100 * value / second, 0, True) if second > 0 and measure == RETURN else "",
+        strip=strip(comparison.difference, reach),
+        interval=f"{number(low, decimals, True)} to {number(high, decimals, True)}" if math.isfinite(low) else MISSING,
+        share=share[0] if has_share else "",
+        share_interval=f"{share[1]}–{share[2]}" if math.isfinite(comparison.share.low) else "",
+        means=f"{number(first, decimals)} vs {number(second, decimals)}",
+        seeds=f"{seeds[0]} vs {seeds[1]}",
+        planned=f"{planned[0]} and {planned[1]}" if planned != seeds else "",
     )
+
+
+def strip(estimate: stats.Estimate, reach: float) -> Strip:
+    """Return the places of a difference and its interval between −reach and reach."""
+    return Strip(*(f"{50 + 50 * end / reach:.1f}%" if math.isfinite(end) else "" for end in estimate))

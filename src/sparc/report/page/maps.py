@@ -2,90 +2,91 @@
 
 from __future__ import annotations
 
-import json
-from html import escape
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sparc.arrays import Array
-from sparc.envs.racing.tasks import NOT_COMPLETED
+from sparc.envs.measures import RETURN
 from sparc.report import stats
 from sparc.report.figures.maps import COLOURS, DIFFERENCE_COLOURS, LESS_COLOURS, colour_scale, difference_scale
-from sparc.report.laps import mean_of, over_seeds
-from sparc.report.page.book import RETURN, Book
-from sparc.report.page.text import attributes
+from sparc.report.measured import mean_of, over_seeds
+from sparc.report.page import races
+from sparc.report.page.data import ReportData
+from sparc.report.page.measures import column_head
 from sparc.suites.tables import EnvResults
 from sparc.text import joined, number, percent
 
-LAPS = {"completed_ratio": "lap time / built-in AI’s", "lap_time": "lap time [s]"}  # that are mapped before the return
 SHADES = 181  # of a colour table; page.js takes every 15th for its legends
 
 
-def env_choice(book: Book) -> str:
-    """Write a button per environment."""
-    return "".join(
-        f"<label><input type='radio' name='env'{attributes(value=env)}{' checked' * (not index)}>{escape(env)}</label>"
-        for index, env in enumerate(book.mapped)
-    )
+@dataclass(frozen=True)
+class Choices:
+    """What a reader can choose to see on maps; page.js draws it."""
+
+    envs: list[str]
+    methods: dict[str, str]  # displayed name by label
+    selected: tuple[str, str]  # the labels of the first difference
 
 
-def method_options(book: Book, chosen: int) -> str:
-    """Write the choice of a method for the difference; at first, those of the first comparison."""
-    first = book.pairs[0][chosen] if book.pairs else ""
-    return "".join(
-        f"<option{attributes(value=key)}{' selected' * (key == first)}>{escape(name)}</option>"
-        for key, name in book.names.items()
-    )
+def choices(data: ReportData) -> Choices:
+    """Return the choices, of which the first comparison is selected."""
+    return Choices(data.mapped, data.names, data.pairs[0] if data.pairs else ("", ""))
 
 
-def data(book: Book) -> str:
-    """Return all that page.js needs, as JSON that cannot end its script element."""
-    values = {
-        "names": book.names,
+def script_data(data: ReportData) -> dict[str, Any]:
+    """Return all that page.js needs."""
+    return {
+        "names": data.names,
         "colours": {"more": shades(COLOURS), "less": shades(LESS_COLOURS), "difference": shades(DIFFERENCE_COLOURS)},
-        "envs": {test: env_data(book, test, book.parts[test]) for test in book.mapped},
+        "envs": {test: env_data(data, test, data.parts[test]) for test in data.mapped},
     }
-    return json.dumps(values, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def shades(name: str) -> list[str]:
-    """Sample one of matplotlib's colour maps."""
+    """Return evenly spaced colours of one of Matplotlib's colour maps."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
     return [to_hex(colour) for colour in colormaps[name](np.linspace(0, 1, SHADES))]
 
 
-def env_data(book: Book, test: str, part: EnvResults) -> dict[str, Any]:
-    """Return one test's maps."""
-    shown = {name: quantity(book, test, name, title) for name, title in LAPS.items()} if test in book.races else {}
+def env_data(data: ReportData, test: str, part: EnvResults) -> dict[str, Any]:
+    """Return the maps of one test."""
+    raced = test in data.races
+    own = {name: column_head(data.measure(test, name)) for name in data.judged_by(test) if name != RETURN}
+    mapped = races.MAPPED if raced else own
+    one, both = races.MISSING_VALUES if raced else ("no value", "no value of both")
     return {
         "features": part.space.names,
         "units": part.space.units,
         "contexts": part.contexts.tolist(),
         "ind": part.ind.astype(int).tolist(),
         **plane(part),
-        "gaps": {key: book.gap(test, key) for key in book.names if not book.seeds(test, key)[0]},
-        **({"reference": rounded(reference(part), 1)} if shown else {}),
-        "shown": shown | {RETURN: quantity(book, test, RETURN, RETURN)},
+        "gaps": {key: data.gap(test, key) for key in data.names if not data.seeds(test, key)[0]},
+        "givens": [given(part, name) for name in part.criteria.givens if name in part.measured],
+        "missing": {"one": one, "both": both},
+        "shown": {name: quantity(data, test, name, title) for name, title in (mapped | {RETURN: RETURN}).items()},
     }
 
 
-def reference(part: EnvResults) -> Array:
-    """Return the built-in AI's lap in each context, which is the same for all runs, (M,)."""
-    return next((part.matrix(key, None, "reference")[0] for key in part.returns), np.full(len(part.contexts), np.nan))
+def given(part: EnvResults, name: str) -> dict[str, Any]:
+    """Return a measure that belongs to the context, the same for all runs."""
+    read, label = part.criteria[name], next(iter(part.returns))
+    values = rounded(read.scale * part.matrix(label, None, name)[0], read.digits)
+    return {"title": read.title, "unit": read.unit, "digits": read.digits, "values": values}
 
 
 def rounded(values: ArrayLike, decimals: int) -> list[float | None]:
-    """Return numbers with two digits more than are shown, NaN as nothing."""
+    """Return numbers with two digits more than are shown, NaN as None."""
     values = np.round(np.asarray(values, float), decimals + 2)
     return [float(value) if np.isfinite(value) else None for value in values]
 
 
 def plane(part: EnvResults) -> dict[str, Any]:
-    """Place the contexts on a map, rows downwards; on none if they are no full grid of one or two features."""
+    """Return each context's place on a map, rows downwards; no columns unless it is a full grid of 1 or 2 features."""
     axes = [np.unique(values) for values in part.contexts.T]
     if part.space.size > 2 or not len(part.contexts) or np.prod([len(axis) for axis in axes]) != len(part.contexts):
         return {"columns": 0, "rows": 0}
@@ -103,7 +104,7 @@ def plane(part: EnvResults) -> dict[str, Any]:
 
 
 def box(column: np.ndarray, row: np.ndarray) -> list[int] | None:
-    """Enclose the cells in distribution, left, top, width and height; nothing where they do not fill a rectangle."""
+    """Return left, top, width and height of the cells in distribution; None if they do not fill a rectangle."""
     if not len(column):
         return None
     left, top = int(column.min()), int(row.min())
@@ -111,18 +112,19 @@ def box(column: np.ndarray, row: np.ndarray) -> list[int] | None:
     return [left, top, width, height] if width * height == len(column) else None
 
 
-def quantity(book: Book, test: str, name: str, title: str) -> dict[str, Any]:
-    """Return the maps of the return, or of a measure of completed laps; null where no seed completed one."""
-    part, read = book.parts[test], book.measure(test, name)
-    rows = {key: part.matrix(key, None, None if name == RETURN else name) for key in part.returns}
+def quantity(data: ReportData, test: str, name: str, title: str) -> dict[str, Any]:
+    """Return the maps of the return or of a measure; null where no seed has a value."""
+    part, measure = data.parts[test], data.measure(test, name)
+    rows = {key: measure.scale * part.matrix(key, None, name) for key in part.returns}
     means = {key: over_seeds(matrix)[0] for key, matrix in rows.items()}
     found = np.concatenate([mean[np.isfinite(mean)] for mean in means.values()] or [np.empty(0)])
     scale = colour_scale(found) if len(found) else None
-    digits = min(read.digits, 3)
+    digits = min(measure.digits, 3)
     return {
         "title": title,
         "digits": digits,
-        "less": read.better < 0,
+        "less": measure.better < 0,
+        "note": races.MAP_NOTE if test in data.races and name != RETURN else "",
         "limits": [scale.low, scale.high] if scale else [0, 1],
         "clipped": [scale.extend in ("min", "both"), scale.extend in ("max", "both")] if scale else [False, False],
         "runs": {
@@ -131,51 +133,46 @@ def quantity(book: Book, test: str, name: str, title: str) -> dict[str, Any]:
         },
         "means": {key: rounded(mean, digits) for key, mean in means.items()},
         "sems": {key: rounded(over_seeds(matrix)[1], digits) for key, matrix in rows.items()},
-        "about": {key: about(book, test, key, name, digits) for key in part.returns},
+        "about": {key: about(data, test, key, name, digits) for key in part.returns},
         "pairs": {
-            a: {b: pair(book, test, a, b, name, means[a] - means[b]) for b in means if b != a} for a in means
+            a: {b: pair(data, test, a, b, name, means[a] - means[b]) for b in means if b != a} for a in means
         },
     }  # fmt: skip
 
 
-def about(book: Book, test: str, key: str, name: str, digits: int) -> dict[str, str]:
-    """Describe a method's map: its means and its seeds."""
-    part, done = book.parts[test], book.seeds(test, key)[0]
-    means = [
-        part.matrix(key, region).mean() if name == RETURN else mean_of(part, key, region, name)[0]
-        for region in part.regions
-    ]
+def about(data: ReportData, test: str, key: str, name: str, digits: int) -> dict[str, str]:
+    """Return the caption of a method's map: its means and its seeds."""
+    part, done = data.parts[test], data.seeds(test, key)[0]
+    means = [mean_of(part, key, region, name)[0] for region in part.regions]
     texts = [f"{region.upper()} {number(mean, digits)}" for region, mean in zip(part.regions, means, strict=True)]
-    warning = book.warning(test, key)
+    warning = data.warning(test, key)
     seeds = [] if warning else [f"{done} seed{'s' * (done > 1)}"]
     return {"text": " · ".join([*texts, *seeds]), "warning": warning}
 
 
-def pair(book: Book, test: str, a: str, b: str, name: str, difference: Array) -> dict[str, Any]:
-    """Describe the difference of two methods in words, and the end of its colour scale."""
-    part, read = book.parts[test], book.measure(test, name)
-    values = {region: [values_of(part, key, region, name) for key in (a, b)] for region in part.regions}
-    shares = {region: stats.share_of_cells(*(read.better * rows for rows in pair)) for region, pair in values.items()}
-    gaps = {region: number(x.mean() - y.mean(), min(read.digits, 3), True) for region, (x, y) in values.items()}
+def pair(data: ReportData, test: str, a: str, b: str, name: str, difference: Array) -> dict[str, Any]:
+    """Return the difference of two methods in words, and the end of its colour scale."""
+    part, measure = data.parts[test], data.measure(test, name)
+    unfinished = test in data.races and name != RETURN
+    values = {
+        region: [
+            races.with_unfinished(part, key, region, name) if unfinished else data.values(test, key, region, name)
+            for key in (a, b)
+        ]
+        for region in part.regions
+    }
+    shares = {region: stats.share_of_cells(measure.better * x, measure.better * y) for region, (x, y) in values.items()}
+    gaps = {region: number(x.mean() - y.mean(), min(measure.digits, 3), True) for region, (x, y) in values.items()}
     better = joined(
-        [f"{percent(shares[region])} of {book.cells(test, region)} {region.upper()} cells" for region in part.regions]
+        [f"{percent(shares[region])} of {data.cells(test, region)} {region.upper()} cells" for region in part.regions]
     )
     mean = joined([f"{gaps[region]} {region.upper()}" for region in part.regions])
-    seeds = [book.seeds(test, key)[0] for key in (a, b)]
-    marks = "".join(f" {book.names[key]}: {book.warning(test, key)}." for key in (a, b) if book.warning(test, key))
-    rule = " A lap that was not completed counts as twice the AI’s." if name != RETURN else ""
+    seeds = [data.seeds(test, key)[0] for key in (a, b)]
+    marks = "".join(f" {data.names[key]}: {data.warning(test, key)}." for key in (a, b) if data.warning(test, key))
+    rule = f" {races.MAP_RULE}" if unfinished else ""
     text = (
-        f"{book.names[a]} is better than {book.names[b]} in {better}; mean difference {mean}. "
+        f"{data.names[a]} is better than {data.names[b]} in {better}; mean difference {mean}. "
         f"Means over {seeds[0]} and {seeds[1]} seeds.{rule}{marks}"
     )
     finite = difference[np.isfinite(difference)]
     return {"text": text, "limit": difference_scale(finite, "").high if len(finite) else 1.0}
-
-
-def values_of(part: EnvResults, key: str, region: str, name: str) -> Array:
-    """Return the return, or a measure of completed laps with those that were not counted as twice the AI's, (n, M)."""
-    rows = part.matrix(key, region, None if name == RETURN else name)
-    if name == RETURN:
-        return rows
-    twice = NOT_COMPLETED * (part.matrix(key, region, "reference") if name == "lap_time" else np.ones_like(rows))
-    return np.where(np.isfinite(rows), rows, twice)

@@ -109,7 +109,8 @@
     find('#map-high').textContent = (shown.clipped[1] ? '≥ ' : '') + high;
     find('#map-bar').style.background = gradient(table);
     for (const text of all('#maps .quantity')) text.textContent = shown.title;
-    find('#map-laps').hidden = !shown.less;
+    find('#map-note').textContent = shown.note;
+    find('#map-note').hidden = !shown.note;
     for (const picture of all('#map-static > *')) {
       picture.hidden = Boolean(env.columns) || picture.dataset.env !== state.env;
     }
@@ -169,13 +170,15 @@
     const region = env.ind[cell] ? 'in distribution (IND)' : 'out of distribution (OOD)';
     const head = make('p', {}, make('b', {}, context.join(', ')), ` · ${region}`);
     const { first, second, values } = difference();
-    if (env.reference) head.append(` · built-in AI ${number(env.reference[cell], 1)} s`);
+    for (const { title, unit, digits, values: found } of env.givens) {
+      head.append(` · ${title} ${number(found[cell], digits)}${unit ? ` ${unit}` : ''}`);
+    }
     if (values && first !== second) {
-      const gap = values[cell] === null ? 'not completed by both' : number(values[cell], shown.digits, true);
+      const gap = values[cell] === null ? env.missing.both : number(values[cell], shown.digits, true);
       head.append(` · ${data.names[first]} − ${data.names[second]}: `, make('b', { id: 'readout-difference' }, gap));
     }
     const rows = make('tbody');
-    const told = (value, digits) => (value === null ? 'not completed' : number(value, digits));
+    const told = (value, digits) => (value === null ? env.missing.one : number(value, digits));
     for (const [other, name] of Object.entries(data.names)) {
       if (!shown.means[other]) continue;
       const show = (value) => told(value, shown.digits);
@@ -302,6 +305,20 @@
       const left = rows.filter((row) => !row.hidden).length;
       find(`#${field.dataset.table}-count`).textContent = `${left} of ${rows.length} cars`;
     });
+  }
+
+  // Tables and pictures that are wider than the window: which edges have more behind them
+
+  for (const scroller of all('.scroller')) {
+    const box = scroller.firstElementChild;
+    const mark = () => {
+      scroller.classList.toggle('more-left', box.scrollLeft > 1);
+      scroller.classList.toggle('more-right', box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+    };
+    box.addEventListener('scroll', mark, { passive: true });
+    const observer = new ResizeObserver(mark);
+    observer.observe(box);
+    observer.observe(box.firstElementChild);
   }
 
   // The rows that a number comes from

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
-from string import Template
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparc.envs.racing.torcs.columns import OFF_COURSE, TRACE
-from sparc.files import replace
+from sparc.report.html import write_page
 
 HERE = Path(__file__).parent
 SCRIPTS = ("laps.js", "map.js", "charts.js", "page.js")  # rooms of one script
@@ -93,20 +89,16 @@ def write_replay(path: Path, course: Course, drives: Sequence[LapPair], title: s
         "offCourse": OFF_COURSE,
         "drives": [_drive(drive, course.length) for drive in drives],
     }
-    page, style, *parts = ((HERE / name).read_text() for name in ("page.html", "page.css", *SCRIPTS))
-    script = "\n(async () => {\n'use strict';\n" + "".join(parts) + "})();\n"
-    text = Template(page).substitute(
-        title=escape(title),
-        course=escape(course.name),
-        length=f"{course.length / 1000:.2f}",
-        data=json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
-        style=style,
-        script=script,
-        # no other script runs, whatever the data hold
-        script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
+    parts = "".join((HERE / name).read_text() for name in SCRIPTS)
+    write_page(
+        path,
+        HERE,
+        title=title,
+        style=(HERE / "page.css").read_text(),
+        script=f"(async () => {{\n'use strict';\n{parts}}})();\n",
+        data=data,
+        course=course,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace(path, text)
 
 
 def _drive(drive: LapPair, length: float) -> dict[str, Any]:

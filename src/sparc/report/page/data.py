@@ -1,26 +1,35 @@
-"""The results with what several parts of the page ask of them, each computed once."""
+"""The results of a suite with what several sections of the page need of them, each computed once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from typing import Any
 
+import numpy as np
+
 from sparc.arrays import Array
-from sparc.envs.measures import Measure
-from sparc.envs.racing.measures import JUDGED, MEASURES
+from sparc.envs.measures import RETURN, Measure
 from sparc.report import stats
-from sparc.report.laps import races
-from sparc.report.page.text import attributes, digits
+from sparc.report.races import races
 from sparc.suites.tables import EnvResults, Results, env_of, label
 
-RETURN = "return"  # beside the measures of laps
+REGIONS = {"ood": "out of distribution", "ind": "in distribution"}
 
 
 @dataclass(frozen=True)
-class Book:
-    """A suite's results, summed up."""
+class Source:
+    """The runs that a number comes from, for a link to them."""
+
+    row: int  # of the first of them in the table of runs
+    env: str  # empty: of all environments
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """A suite's results and what is computed from them."""
 
     results: Results
 
@@ -37,13 +46,23 @@ class Book:
 
     @cached_property
     def parts(self) -> dict[str, EnvResults]:
-        """Return the results of every test: of each environment and, of races, of another physics."""
+        """Return the results of every test: in each environment, and in variants of it."""
         return self.results.parts
 
     @cached_property
     def races(self) -> list[str]:
-        """Return the tests that are judged by laps."""
+        """Return the tests that are judged as races."""
         return races(self.results)
+
+    @cached_property
+    def own_measured(self) -> list[str]:
+        """Return the tests, but races, that are judged by measures."""
+        return [test for test in self.parts if test not in self.races and self.judged_by(test) != (RETURN,)]
+
+    @cached_property
+    def returns_judge(self) -> bool:
+        """Return whether any environment is judged by its return."""
+        return any(RETURN in self.judged_by(env) for env in self.results.envs)
 
     @cached_property
     def mapped(self) -> list[str]:
@@ -57,7 +76,7 @@ class Book:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """Return what the reader calls each label."""
+        """Return the displayed name of each label."""
         return self.results.names
 
     @cached_property
@@ -65,11 +84,11 @@ class Book:
         """Return the decimals of each environment's returns."""
         published = (self.manifest["reference"] or {}).get("ood", {})
         means = {env: [mean for mean, _ in values.values()] for env, values in published.items()}
-        return {env: digits(part, means.get(env, ())) for env, part in self.results.envs.items()}
+        return {env: decimals_for(part, means.get(env, ())) for env, part in self.results.envs.items()}
 
     @cached_property
     def summaries(self) -> dict[tuple[str, str, str], stats.Summary]:
-        """Sum up each environment, label and region that has results."""
+        """Return the summary of the returns of each environment, label and region that has results."""
         return {
             (env, key, region): stats.summarise(part.matrix(key, region))
             for env, part in self.results.envs.items()
@@ -79,25 +98,29 @@ class Book:
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
-        """Return the comparisons of the answer, the most wanted first."""
+        """Return the pairs of labels to compare, the most important first."""
         return self.results.pairs
 
-    def judged(self, test: str) -> tuple[str, ...]:
-        """Return what verdicts on a test rest on."""
-        return JUDGED if test in self.races else (RETURN,)
+    def judged_by(self, test: str) -> tuple[str, ...]:
+        """Return the measures that verdicts on a test rest on."""
+        return self.parts[test].judged_by
 
     def measure(self, test: str, name: str) -> Measure:
-        """Return how a measure of a test, or its return, is read."""
-        return MEASURES[name] if name != RETURN else Measure(RETURN, digits=self.digits[env_of(test)])
+        """Return how a measure of a test, or its return, is displayed."""
+        return self.parts[test].criteria[name] if name != RETURN else Measure(RETURN, digits=self.digits[env_of(test)])
 
     def values(self, test: str, key: str, region: str, name: str) -> Array:
-        """Return a measure, or the return, of a label's seeds in a region as it is shown, (seeds, cells)."""
-        measure = None if name == RETURN else name
-        return self.measure(test, name).scale * self.parts[test].matrix(key, region, measure)
+        """Return a measure, or the return, of a label's seeds in a region, scaled for display, (seeds, cells)."""
+        return self.measure(test, name).scale * self.parts[test].matrix(key, region, name)
+
+    def all_or_nothing(self, tests: Iterable[str], name: str) -> bool:
+        """Return whether a measure is 0 or 1 in every cell: most cells of two methods are then equal."""
+        parts = [self.parts[test] for test in tests]
+        return all(np.isin(part.matrix(key, None, name), (0.0, 1.0)).all() for part in parts for key in part.returns)
 
     @cached_property
     def comparisons(self) -> dict[tuple[str, str, str, str, str], stats.Comparison]:
-        """Compare these pairs in each test and region that has results of both, by what judges it and by return."""
+        """Return the comparison of each pair by test, region and measure, where both labels have results."""
         return {
             (test, a, b, region, name): stats.compare(
                 self.values(test, a, region, name),
@@ -107,27 +130,27 @@ class Book:
             for test, part in self.parts.items()
             for a, b in self.pairs
             for region in part.regions
-            for name in dict.fromkeys((*self.judged(test), RETURN))
+            for name in dict.fromkeys((*self.judged_by(test), RETURN))
             if a in part.returns and b in part.returns
         }
 
     @cached_property
-    def yardstick(self) -> str:
-        """Return the label whose mean returns others are divided by: the reference, or the first of the suite."""
+    def normalizer(self) -> str:
+        """Return the label whose mean returns others are divided by: the first reference, or else the first label."""
         return next((key for key in self.methods if self.is_reference(key)), next(iter(self.methods)))
 
     @cached_property
-    def common(self) -> list[str]:
-        """Return the environments over which all labels that have results can be aggregated."""
+    def aggregated_envs(self) -> list[str]:
+        """Return the environments that aggregates are over: all labels have results, and the divisor is positive."""
         parts = self.results.envs
-        keys = {key for part in parts.values() for key in part.returns} | {self.yardstick}
-        whole = [env for env, part in parts.items() if keys <= set(part.returns) and "ood" in part.regions]
-        return [env for env in whole if self.summaries[env, self.yardstick, "ood"].mean > 0]
+        keys = {key for part in parts.values() for key in part.returns} | {self.normalizer}
+        complete = [env for env, part in parts.items() if keys <= set(part.returns) and "ood" in part.regions]
+        return [env for env in complete if self.summaries[env, self.normalizer, "ood"].mean > 0]
 
     @cached_property
     def aggregates(self) -> dict[str, stats.Estimate]:
-        """Aggregate the OOD returns of each label over these environments, in units of the yardstick's."""
-        units = {env: self.summaries[env, self.yardstick, "ood"].mean for env in self.common}
+        """Return each label's OOD return over these environments, divided by the normalizer's."""
+        units = {env: self.summaries[env, self.normalizer, "ood"].mean for env in self.aggregated_envs}
         found = {
             key: [self.results.envs[env].matrix(key, "ood").mean(axis=1) / unit for env, unit in units.items()]
             for key in self.methods
@@ -135,7 +158,7 @@ class Book:
         }
         return {key: stats.aggregate(scores) for key, scores in found.items()}
 
-    def of(self, key: str) -> list[dict[str, Any]]:
+    def runs_of(self, key: str) -> list[dict[str, Any]]:
         """Return all runs of a label."""
         return [member for member in self.members if label_of(member) == key]
 
@@ -143,33 +166,43 @@ class Book:
         """Return whether a label is no contender: it observes the context, which the others must estimate."""
         return self.results.entry(key).privileged
 
+    def pair_name(self, a: str, b: str, link: str = "against") -> str:
+        """Return the name of a comparison."""
+        return f"{self.names[a]} {link} {self.names[b]}{' (a reference)' if self.is_reference(b) else ''}"
+
     def cells(self, test: str, region: str) -> int:
-        """Count the contexts of a region."""
+        """Return the number of contexts in a region."""
         ind = self.parts[test].ind
         return int((ind if region == "ind" else ~ind).sum())
 
     def seeds(self, test: str, key: str) -> tuple[int, int]:
-        """Count the seeds with results, and those that were planned."""
+        """Return the number of seeds with results, and of those planned."""
         return len(self.parts[test].returns.get(key, ())), len(self.results.members(test, key))
 
     def warning(self, test: str, key: str) -> str:
-        """Return a note if an average is over fewer seeds than planned, else nothing."""
+        """Return a note if an average is over fewer seeds than planned, else an empty text."""
         done, planned = self.seeds(test, key)
         return f"{done} of {planned} seeds ⚠" if done < planned else ""
 
     def gap(self, test: str, key: str) -> str:
-        """Return why there are no results."""
+        """Return why a label has no results."""
         notes = dict.fromkeys(member["note"] or member["state"] for member in self.results.members(test, key))
         return f"– no results: {'; '.join(notes) or 'not part of the suite'}"
 
-    def source(self, text: str, test: str, *labels: str) -> str:
-        """Link a number to the runs it comes from; without a test, to those of all."""
+    def source(self, test: str, *labels: str) -> Source:
+        """Return the runs that a number comes from; without a test, those of all environments."""
         env = env_of(test)
         rows = (i for i, m in enumerate(self.members) if env in ("", m["env"]) and label_of(m) in labels)
-        target = {"href": f"#run-{next(rows, 0)}", "data_from": {"env": env, "labels": list(labels)}}
-        return f"<a{attributes(**target)}>{escape(text)}</a>"
+        return Source(next(rows, 0), env, labels)
 
 
 def label_of(member: dict[str, Any]) -> str:
     """Return the label of a run."""
     return label(member["method"], member["variation"])
+
+
+def decimals_for(part: EnvResults, published: Iterable[float] = ()) -> int:
+    """Return the decimals that an environment's returns, and published means of it, need."""
+    values = [np.array(list(published)), *(value for seeds in part.returns.values() for value in seeds.values())]
+    size = float(np.abs(np.concatenate(values)).max(initial=0.0))
+    return 0 if size >= 1000 else 1 if size >= 10 else 3
