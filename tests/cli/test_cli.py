@@ -195,7 +195,7 @@ def test_bench_replay(sparc_cli: Cli) -> None:
 def test_benches_print_one_object(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str, keys: set[str]
 ) -> None:
-    def once(call: Callable[[], Any], seconds: float = 0.0) -> float:
+    def once(call: Callable[[], Any], seconds: float = 0.0, **how: Any) -> float:
         call()
         return 100.0
 

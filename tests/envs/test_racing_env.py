@@ -21,7 +21,6 @@ import sparc
 from sparc.acting import evaluate as evaluation
 from sparc.acting.evaluate import Evaluation, evaluate
 from sparc.cli import main
-from sparc.config import make_config
 from sparc.envs.racing import RACES, car_models, context_of, reference, register_track
 from sparc.envs.racing.course import FAILURE_PENALTY, FELT, OBSERVATION_SIZE, REWARD_SCALE, Course, reward_of
 from sparc.envs.racing.env import OFF_STEPS, RUN_UP_SLOWEST, RUN_UP_SPEED, STUCK_STEPS, RaceVectorEnv, commands
@@ -34,8 +33,7 @@ from sparc.envs.racing.tracks import TRACKS, Track
 from sparc.envs.registry import get_env
 from sparc.errors import RunFailure, UserError
 from sparc.runs import checkpoint
-from sparc.runs.run import Run
-from sparc.watch.play import play, steps_of
+from sparc.watch.play import steps_of
 
 POWER_MASS, CARS = "RacePowerMass-g-track-1-v0", "RaceCars-g-track-1-v0"
 
@@ -310,9 +308,6 @@ def test_a_track_is_not_replaced_and_cars_are_asked_for_by_name(tmp_path: Path) 
             register_track(name, category, dirt=False, summary="mine")
         assert name not in TRACKS and f"RaceCars-{name}-v0" not in RACES
     assert car_models(CARS) and not car_models(POWER_MASS) and not car_models("DriftingBoat-v0")
-    run = Run.create(make_config({"method": "only-obs", "env": CARS}, "racing"), tmp_path / "run")
-    with pytest.raises(UserError, match=r"races whole cars: use --car NAME \[--tyre NAME\] instead of --context"):
-        play(run.path, "mass=1000", [tmp_path / "a.gif"])
     for option in ("track", "speed"):
         with pytest.raises(UserError, match=f"unknown option '{option}' of {CARS}"):
             sparc.make_env(CARS, **{option: "x"})

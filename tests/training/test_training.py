@@ -3,6 +3,7 @@
 import importlib
 import json
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -344,7 +345,7 @@ def script(monkeypatch: pytest.MonkeyPatch, returns: list[list[float]], choice: 
         returns = np.array(next(left), float) if len(contexts) == 3 + 16 else 0.0 * zeros  # of a variant of the policy
         return Evaluation(("x", "y"), contexts, zeros == 0, zeros, returns, zeros, zeros > 0)
 
-    monkeypatch.setattr(training, "evaluate", scripted)
+    monkeypatch.setattr("sparc.training.evaluations.evaluate", scripted)
 
 
 def test_the_pareto_front_and_the_best_are_kept_and_the_best_is_loaded(
@@ -495,23 +496,46 @@ def test_a_broken_environment_is_named(
     run = tmp_path / "run"
     command = ["train", "oracle", "unreliable_env:Unreliable-v0", "--config", tiny_yaml, "--run-dir", run]
     assert main([*map(str, command), "--updates", "100"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    line = capsys.readouterr().err.splitlines()[-1]  # behind those of progress
     assert line.startswith("sparc: Unreliable-v0 ") and words in line
     assert "at environment step 30" in line  # the seventh of five environments
     assert " with drift=" in line and f"`sparc resume {run}`" in line
     assert (" (unreliable_env.py:" in line) == (wrong == "exception")
 
 
-def test_an_environment_that_never_begins_promises_no_checkpoint(
-    unreliable: Any, tmp_path: Path, tiny_yaml: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (
+            "apply",
+            r"apply of Unreliable-v0 failed with the context drift=.*no such drift \(unreliable_env.py:\d+\).*--debug",
+        ),
+        (
+            "reset",
+            r"Unreliable-v0 raised OverflowError at the reset .*\(unreliable_env.py:\d+\): the motor does not start; ",
+        ),
+    ],
+)
+def test_an_error_before_the_first_checkpoint_leaves_no_run(
+    wrong: str, words: str, unreliable: Any, tmp_path: Path, tiny_yaml: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unreliable.wrong = "apply"
-    command = ["train", "oracle", "unreliable_env:Unreliable-v0", "--config", tiny_yaml, "--run-dir", tmp_path / "run"]
-    assert main([*map(str, command), "--updates", "100"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    begin = "sparc: Unreliable-v0 raised LookupError at the reset at environment step 0 (unreliable_env.py:"
-    assert line.startswith(begin) and "): there is no drift; run again with --debug" in line
-    assert "resume" not in line and "checkpoint" not in line
+    unreliable.wrong = wrong
+    (tmp_path / "mine").mkdir()
+    for run in ("mine", "new/folder/run"):
+        command = [
+            "train",
+            "oracle",
+            "unreliable_env:Unreliable-v0",
+            "--config",
+            tiny_yaml,
+            "--run-dir",
+            tmp_path / run,
+        ]
+        assert main([*map(str, command), "--updates", "100"]) == 1
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert re.search(words, line) and "checkpoint" not in line and "resume" not in line
+    assert (tmp_path / "mine").is_dir() and not any((tmp_path / "mine").iterdir())  # a folder that was there stays
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.slow

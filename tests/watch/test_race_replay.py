@@ -27,6 +27,7 @@ from sparc.runs.tests import evaluate_run, stem_of, variant_of
 from sparc.training.loop import Trainer
 from sparc.watch import laps as race_replay
 from sparc.watch.laps import replay_run
+from sparc.watch.play import play
 
 CARS, POWER_MASS = "RaceCars-g-track-1-v0", "RacePowerMass-g-track-1-v0"
 KART, FORMULA = "kart-01", "formula-01"
@@ -148,6 +149,11 @@ def test_cars_by_name_are_raced_onto_a_page_that_shows_both_drivers(
             places.append([on_map(quiet, colour)[:2] for colour in (AGENT, AI)])
             assert all(float(text(quiet, f".driver.{driver} .speed")) > 20 for driver in ("agent", "ai"))
         assert (np.linalg.norm(np.subtract(*places), axis=1) > 20).all(), places
+
+
+def test_whole_cars_are_asked_for_by_name_not_by_context(begun: Run) -> None:
+    with pytest.raises(sparc.UserError, match=r"races whole cars: use --car NAME \[--tyre NAME\] instead of --context"):
+        play(begun.path, "mass=1000")
 
 
 def test_progress_counts_every_lap_once(begun: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -276,7 +276,8 @@ class Policy:
         """Standardise observations, where the policy does."""
         if self._clip is None:
             return obs
-        return np.minimum(np.maximum((obs - self._mean) / self._std, -self._clip), self._clip)
+        with np.errstate(over="ignore"):  # a huge number is clipped like any other
+            return np.minimum(np.maximum((obs - self._mean) / self._std, -self._clip), self._clip)
 
     def _start(self, rows: int) -> None:
         self._rows, size = rows, 2 * self.history_length
