@@ -95,8 +95,8 @@ def test_laps_of_the_ai_that_are_not_clean_are_said_beside_results(
         f"10-grid2.{kind}" for kind in ("csv", "json", "png")
     }
     monkeypatch.setattr("sparc.envs.racing.find_references", lambda track, cars: [clean] * 4)
-    assert get_env(POWER_MASS).remark(np.ones((4, 2)), {"setting": "lap"}) == []
-    assert get_env("DriftingBoat-v0").remark(np.ones((4, 2)), {}) == []
+    assert get_env(POWER_MASS).notes(np.ones((4, 2)), {"setting": "lap"}) == []
+    assert get_env("DriftingBoat-v0").notes(np.ones((4, 2)), {}) == []
 
 
 def test_some_cars_are_tested_without_being_taken_for_all(
