@@ -159,26 +159,26 @@ def register_env(
             whenever the context changes. It must set values, not scale them.
         summary: one line for `sparc envs`.
         test_options: options of `make_env` that evaluations use on top of those of training.
-        prepare: called as `prepare(contexts, options, progress)` before an evaluation, for what takes long and is
-            needed once for a set of contexts.
-        remarks: returns what `sparc evaluate` adds to its results, from `(contexts, options)`.
-        preset: the preset that training starts from by default.
-        choose_by: returns the number that selects the best checkpoint, more is better, from the `measures()` in the
-            choice settings. By default it is the mean of the first measure in `judged_by`, or of the returns.
-        revision: raise it when actions, observations or rewards change under the same id, so that runs of an earlier
-            revision are refused instead of acting in a world that they were not trained for.
-        preparing: the title of the bar that `sparc evaluate` shows meanwhile.
-        prepared: what that bar counts, by default "contexts".
         measures: what an episode yields besides its return, each a `sparc.Measure` by name. `info["measures"]` of a
             single environment, or `measures()` of a vector environment, has the values.
         judged_by: the measures that rank policies, the most important first; by default the return. Tables, figures
             and the Pareto front of checkpoints go by them.
         variants: further tests by name, each with options that are set on top: `sparc evaluate RUN --variant NAME`, or
             `variants:` in a suite.
+        prepare: called as `prepare(contexts, options, progress)` before an evaluation, for what takes long and is
+            needed once for a set of contexts.
+        preparing: the title of the bar that `sparc evaluate` shows meanwhile.
+        prepared: what that bar counts, by default "contexts".
+        remarks: returns what `sparc evaluate` adds to its results, from `(contexts, options)`.
+        preset: the preset that training starts from by default.
+        choose_by: returns the number that selects the best checkpoint, more is better, from the `measures()` in the
+            choice settings. By default it is the mean of the first measure in `judged_by`, or of the returns.
         observation: name and unit of each element of the observation, in order: [("angle", "rad"), …]. The unit is what
             a value of 1 means, "120 N·m" where the environment scales. `sparc export` puts all three into its contract.
         action: likewise for the elements of the action.
         period: the time of a control step in seconds.
+        revision: raise it when actions, observations or rewards change under the same id, so that runs of an earlier
+            revision are refused instead of acting in a world that they were not trained for.
 
     Raises:
         UserError: `make` names no environment, or `max_episode_steps` is missing.
