@@ -456,7 +456,7 @@ def test_debug_shows_the_traceback_and_the_same_code(sparc_cli: Cli, words: tupl
     ("error", "line"),
     [
         (KeyboardInterrupt(), "sparc: interrupted."),
-        (OSError(28, "No space left on device", "runs/x"), "sparc: No space left on device: runs/x."),
+        (OSError(20, "Not a directory", "runs/x"), "sparc: runs/x: Not a directory."),
         (RuntimeError("two\nlines"), "sparc: RuntimeError: two lines (run again with --debug to see where)"),
     ],
 )

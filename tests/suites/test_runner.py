@@ -320,6 +320,25 @@ def test_an_evaluation_is_locked_and_ends_with_the_runner(
     run.close()
 
 
+def test_a_member_that_does_not_stop_is_killed(
+    suite_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = read_suite(suite_file(methods=["only-obs"]))
+    runner = Runner(suite, tmp_path / "runs", jobs=1)
+    (member,) = runner.members
+    runner.console = Console(file=(said := io.StringIO()), width=200)
+    monkeypatch.setattr("sparc.suites.runner.GRACE_SECONDS", 0.5)
+    deaf = "trap '' TERM; echo ready; while true; do sleep 1; done"
+    process = subprocess.Popen(["sh", "-c", deaf], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout:
+        process.stdout.readline()
+        runner.processes[member] = process
+        runner.end()
+    assert process.returncode == -signal.SIGKILL
+    assert "killed, it did not stop within 0.5 s" in said.getvalue()
+
+
 def test_a_glance_at_a_lock_does_not_keep_others_from_it(tmp_path: Path, tiny: dict[str, Any]) -> None:
     run = Run.create(make_config({**tiny, "method": "sparc", "env": "DriftingBoat-v0"}), tmp_path / "run")
     run.lock()

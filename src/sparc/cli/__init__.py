@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from sparc.cli import commands
 from sparc.cli.bench import BENCHES, TIME_TO_RETURN
 from sparc.config import FIELDS, PRESETS
-from sparc.errors import SparcError, UserError, nearest
+from sparc.errors import SparcError, UserError, describe_os_error, nearest
 from sparc.methods.registry import all_methods, registered
 from sparc.plugins import import_named
 
@@ -246,7 +246,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, SparcError):
             code, message = error.exit_code, str(error)
         elif isinstance(error, OSError):
-            code, message = 1, f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}."
+            path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else None
+            code, message = 1, f"{f'{path}: ' if path else ''}{describe_os_error(error, path)}."
         else:
             code, message = 1, f"{type(error).__name__}: {error} (run again with --debug to see where)"
     print(f"sparc: {' '.join(message.split())}", file=sys.stderr)

@@ -23,11 +23,12 @@ import yaml
 
 from sparc.config import Config, make_config, read_config
 from sparc.envs.registry import make_vector_env
-from sparc.errors import RunFailure, UserError
+from sparc.errors import RunFailure, UserError, cannot_write, describe_os_error
 from sparc.files import held, replace
 from sparc.machine import processor, usable_cores
 from sparc.methods import find_method, phase_span
 from sparc.runs import checkpoint, select
+from sparc.runs.board import Board
 
 LOCK_ATTEMPTS, LOCK_SECONDS = 10, 0.3
 PACKAGES = ("sparc-rl", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")
@@ -41,7 +42,7 @@ class Run:
         self.checkpoints, self.replay = path / "checkpoints", path / "replay"
         self.evaluations, self.metrics = path / "evaluations", path / "metrics.jsonl"
         self.training, self.evaluating = path / ".lock", path / ".evaluating"  # locks
-        self._board: Any = None
+        self._board: Board | None = None
         self._lock: int | None = None
 
     @classmethod
@@ -71,7 +72,7 @@ class Run:
             except FileExistsError:
                 continue
             except OSError as error:
-                raise UserError(f"Cannot create the run directory {path}: {error.strerror}.") from error
+                raise UserError(f"Cannot create the run directory {path}: {describe_os_error(error, path)}.") from error
         raise UserError(f"{path} exists: go on with `sparc resume {path}`, or choose another --run-dir.")
 
     @classmethod
@@ -135,8 +136,6 @@ class Run:
 
     def begin(self, updates: int) -> None:
         """Note who goes on from where; drop the metrics of updates that a killed process did but did not save."""
-        from tensorboardX import SummaryWriter
-
         kept = [line for line in self.records() if line["updates"] <= updates]
         replace(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
         manifest = self.manifest()
@@ -147,7 +146,7 @@ class Run:
             print(f"note: other {other} than before; the run goes on, but not bit for bit.", file=sys.stderr)
         manifest["sessions"].append(entry)
         replace(self.path / "manifest.json", json.dumps(manifest, indent=1) + "\n")
-        self._board = SummaryWriter(str(self.path / "tensorboard"), purge_step=updates + 1)
+        self._board = Board(self.path / "tensorboard", first_step=updates + 1)
 
     def manifest(self) -> dict[str, Any]:
         """Read the manifest: method, environment, seed and one entry per process that trained."""
@@ -159,16 +158,15 @@ class Run:
 
     def log(self, record: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl and its numbers to TensorBoard; `kind` is train or evaluation."""
+        line = json.dumps(record) + "\n"
         try:
             with self.metrics.open("a") as file:
-                file.write(json.dumps(record) + "\n")
-            for name, value in record.items():
-                if isinstance(value, float):
-                    self._board.add_scalar(f"{record['kind']}/{name}", value, record["updates"])
+                file.write(line)
         except OSError as error:
-            raise RunFailure(
-                f"Cannot write {self.metrics}: {error.strerror}. Make room, then `sparc resume {self.path}`."
-            ) from error
+            raise cannot_write(self.metrics, error, f"`sparc resume {self.path}`", len(line)) from error
+        if self._board is not None:
+            numbers = {f"{record['kind']}/{name}": value for name, value in record.items() if isinstance(value, float)}
+            self._board.add(numbers, record["updates"])
 
     def records(self, newest: int | None = None) -> list[dict[str, Any]]:
         """Read metrics.jsonl, or the lines within its newest bytes, without a last line that a kill cut short."""

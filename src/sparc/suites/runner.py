@@ -31,6 +31,7 @@ from sparc.suites.suite import Member, Suite
 from sparc.text import duration, outcome
 
 POLL_SECONDS = 0.5
+GRACE_SECONDS = 60  # that members have after Ctrl-C to save: a chunk or an evaluation may have to end first
 # One thread each: more gain nothing at these sizes, and the results then do not depend on the number of cores.
 ONE_THREAD = {"NPROC": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OPENBLAS_NUM_THREADS": "1"}
 SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # or the first member would take all of its memory
@@ -157,12 +158,18 @@ class Runner:
         self.besides.setdefault(stage, []).append(max(time.monotonic() - began - trained, 0.0))
 
     def end(self) -> None:
-        """Let running members save what they have, and wait for them."""
+        """Let running members save what they have and wait for them, but not for ever."""
+        deadline = time.monotonic() + GRACE_SECONDS
         try:
             for process in self.processes.values():
                 process.terminate()
             for member, process in self.processes.items():
-                process.wait()
+                try:
+                    process.wait(max(deadline - time.monotonic(), 0.0))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    self.tell(member, f"killed, it did not stop within {GRACE_SECONDS} s; its last checkpoint is kept")
+                    process.wait()
                 self.standings[member] = survey(self.suite, member, self.folder)
         except KeyboardInterrupt:
             for process in self.processes.values():

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from sparc.acting.history import window_index
-from sparc.errors import RunFailure, UserError
+from sparc.errors import RunFailure, UserError, cannot_write
 from sparc.methods.batch import Batch
 
 CLOSING = -1  # the position of a row that holds only what followed the last step of an episode
@@ -225,11 +225,8 @@ def _open_rows(file: Path, row: np.dtype, shape: tuple[int, int]) -> np.memmap:
             new.rename(file)
         except OSError as error:
             new.unlink(missing_ok=True)
-            size = shape[0] * shape[1] * row.itemsize / 1e6
-            raise RunFailure(
-                f"Cannot reserve {size:,.0f} MB for {file}: {error.strerror}. Make room, then "
-                f"`sparc resume {file.parents[1]}`, or train anew with a smaller replay_capacity."
-            ) from error
+            how = f"`sparc resume {file.parents[1]}`, or train anew with a smaller replay_capacity"
+            raise cannot_write(file, error, how, shape[0] * shape[1] * row.itemsize) from error
     try:
         rows = np.lib.format.open_memmap(file, mode="r")  # "r+" would lengthen a file that was cut short
         intact = rows.dtype == row and rows.shape == shape and file.stat().st_size == rows.offset + rows.nbytes
