@@ -11,11 +11,13 @@ import fcntl
 import json
 import os
 import platform
+import shutil
 import sys
 import time
 import uuid
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from sparc.machine import processor, usable_cores
 from sparc.methods import find_method, phase_span
 from sparc.runs import checkpoint, select
 from sparc.runs.board import Board
+from sparc.runs.metrics import encode, read_metrics
 
 LOCK_ATTEMPTS, LOCK_SECONDS = 10, 0.3
 PACKAGES = ("sparc-rl", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")
@@ -136,8 +139,7 @@ class Run:
 
     def begin(self, updates: int) -> None:
         """Note who goes on from where; drop the metrics of updates that a killed process did but did not save."""
-        kept = [line for line in self.records() if line["updates"] <= updates]
-        replace(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
+        self.trim_metrics(updates)
         manifest = self.manifest()
         entry = session(updates)
         same = ("versions", "machine")  # XLA divides its work by the cores, which shows in the last bits
@@ -147,6 +149,16 @@ class Run:
         manifest["sessions"].append(entry)
         replace(self.path / "manifest.json", json.dumps(manifest, indent=1) + "\n")
         self._board = Board(self.path / "tensorboard", first_step=updates + 1)
+
+    def trim_metrics(self, updates: int) -> None:
+        """Drop the metrics of later updates, and damaged lines, of which the old file is kept."""
+        found = read_metrics(self.metrics)
+        if found.note:
+            kept = next(path for n in count(1) if not (path := self.path / f"metrics.damaged-{n}.jsonl").exists())
+            shutil.copyfile(self.metrics, kept)
+            print(f"note: {found.note}; the file as it was is kept as {kept}.", file=sys.stderr)
+        lines = [line.text.decode() for line in found.lines if line.record["updates"] <= updates]
+        replace(self.metrics, "".join(f"{line}\n" for line in lines))
 
     def manifest(self) -> dict[str, Any]:
         """Read the manifest: method, environment, seed and one entry per process that trained."""
@@ -158,9 +170,9 @@ class Run:
 
     def log(self, record: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl and its numbers to TensorBoard; `kind` is train or evaluation."""
-        line = json.dumps(record) + "\n"
+        line = encode(record)
         try:
-            with self.metrics.open("a") as file:
+            with self.metrics.open("ab") as file:
                 file.write(line)
         except OSError as error:
             raise cannot_write(self.metrics, error, f"`sparc resume {self.path}`", len(line)) from error
@@ -169,21 +181,8 @@ class Run:
             self._board.add(numbers, record["updates"])
 
     def records(self, newest: int | None = None) -> list[dict[str, Any]]:
-        """Read metrics.jsonl, or the lines within its newest bytes, without a last line that a kill cut short."""
-        if not self.metrics.exists():
-            return []
-        with self.metrics.open("rb") as file:
-            if newest is not None and (skipped := self.metrics.stat().st_size - newest) > 0:
-                file.seek(skipped)
-                file.readline()
-            lines = file.read().decode().splitlines()
-        records = []
-        for line in lines:
-            try:
-                records.append(json.loads(line))
-            except ValueError:
-                break
-        return records
+        """Return the sound lines of metrics.jsonl, or of its newest bytes."""
+        return read_metrics(self.metrics, newest).records
 
     def evaluation(self, updates: int) -> dict[str, Any] | None:
         """Find what the evaluation after so many updates of training gave."""

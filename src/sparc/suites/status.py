@@ -10,6 +10,7 @@ from sparc.acting.adaptation import Latents, Trace
 from sparc.acting.evaluate import Evaluation
 from sparc.errors import RunFailure, SparcError
 from sparc.runs.adaptations import read_adaptation
+from sparc.runs.metrics import read_metrics
 from sparc.runs.run import Run
 from sparc.runs.tests import read_evaluation, stem_of
 from sparc.suites.suite import Member, Suite, fixed_length
@@ -51,7 +52,8 @@ def survey(suite: Suite, member: Member, folder: Path) -> Standing:
         try:
             summary = finished(suite, run).evaluation.summary()
             region = list(summary)[-1]  # OOD, where there is any
-            return Standing("done", *progress[:2], f"{region.upper()} {outcome(summary[region])}")
+            return Standing("done", *progress[:2], f"{region.upper()} {outcome(summary[region])}",
+                            read_metrics(run.metrics).note)  # fmt: skip
         except SparcError as error:
             note = note or str(error)
     if run.is_locked():  # one that is done may be in use as well: tested again, in another suite that shares it
