@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 SEALED = re.compile(rb'(.*), "crc32": "([0-9a-f]{8})"\}', re.DOTALL)
 BEGIN = re.compile(rb'(?=\{"kind": )')  # where a lost line break has joined two lines
 # What the readers of a line rely on, by its kind. Older lines have no checksum.
-NEEDED = {
+NEEDED: dict[str, dict[str, type]] = {
     "train": {"updates": int, "updates_per_s": float},
     "evaluation": {"updates": int, "mean_return": float, "phase": str},
 }
@@ -77,6 +77,8 @@ def decode(text: bytes) -> Line | None:
         text, content = sealed[0], sealed[1] + b"}"
         if zlib.crc32(content) != int(sealed[2], 16):
             return None
+    elif text.endswith(b'"}'):  # as lines with a checksum do, those of older versions end with a number
+        return None
     else:
         content = text
     try:
