@@ -194,16 +194,19 @@ class Run:
         return max(checkpoint.numbers(self.checkpoints), default=0)
 
     def best(self) -> int | None:
-        """Find the best checkpoint of the run's current phase by what its newest sound one knows; None without any."""
+        """Find the best checkpoint of the run's current phase by what its newest one knows; None without any."""
         there = checkpoint.numbers(self.checkpoints)
-        for number in reversed(there):
-            try:
-                meta = checkpoint.load_meta(self.checkpoints / str(number))
-            except RunFailure:
-                continue  # whoever loads that one is told
-            choice = {updates: value for updates, value in checkpoint.load_choice(meta).items() if updates in there}
-            return select.best(choice, *phase_span(self.config, meta["phase"]))
-        return None
+        if not there:
+            return None
+        try:
+            meta = checkpoint.load_meta(self.checkpoints / str(there[-1]))
+        except RunFailure as error:
+            others = f", or name one, --checkpoint {there[-2]}" if len(there) > 1 else ""
+            raise RunFailure(
+                f"{error} Which one is best stands in the newest: train it again, `sparc resume {self.path}`{others}."
+            ) from error
+        choice = {updates: value for updates, value in checkpoint.load_choice(meta).items() if updates in there}
+        return select.best(choice, *phase_span(self.config, meta["phase"]))
 
     def choose(self, which: str | int) -> int:
         """Find the checkpoint meant by best, last or a number of updates."""

@@ -64,7 +64,7 @@ def evaluate_run(
     evaluation = evaluate(policy, env, space.grid(grid), episodes, progress=progress, **options)
     stem = stem_of(run, number, grid, episodes, physics)
     run.evaluations.mkdir(exist_ok=True)
-    about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number,
+    about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number, "checkpoint": which,
              "grid": grid, "episodes": episodes, "reads": policy.reads, "options": options}  # fmt: skip
     evaluation.write_csv(stem.with_suffix(".csv"))
     evaluation.write_json(stem.with_suffix(".json"), **about)  # last: where it is, the rest is whole

@@ -1,0 +1,70 @@
+"""Damage to a run is named by every command that would be misled by it."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparc
+from sparc import cli
+from sparc.errors import RunFailure
+from sparc.runs import checkpoint
+
+pytestmark = pytest.mark.slow
+BOAT = "DriftingBoat-v0"
+Answer = tuple[int, str, str]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, tiny_fields: dict[str, Any]) -> Path:
+    """A run with checkpoints 100, 200 and 300, perhaps without the first."""
+    folder = tmp_path_factory.mktemp("trained")
+    return sparc.train("only-obs", BOAT, run_dir=folder / "run", updates=300, **tiny_fields)
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+@pytest.fixture
+def answer(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """Call the command line in this process: exit code, output, errors."""
+
+    def call(*arguments: object) -> Answer:
+        code = cli.main([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def newest(run: Path) -> Path:
+    return run / "checkpoints" / str(checkpoint.numbers(run / "checkpoints")[-1])
+
+
+# Which checkpoint is tested
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b'{"sha256": "0", "checkpoint": {}}'])
+def test_a_damaged_newest_checkpoint_is_never_passed_over(
+    run: Path, damage: bytes, answer: Callable[..., Answer]
+) -> None:
+    (newest(run) / checkpoint.META).write_bytes(damage)
+    code, _, said = answer("evaluate", run, "--grid", 2)
+    assert code == 1 and f"{newest(run)} is damaged" in said and f"sparc resume {run}" in said, said
+    assert "--checkpoint 200" in said and not list((run / "evaluations").iterdir())
+    for load in (lambda: sparc.load(run), lambda: sparc.load(run, "last")):
+        with pytest.raises(RunFailure, match="is damaged"):
+            load()
+    assert answer("resume", run)[0] == 0
+    assert answer("evaluate", run, "--grid", 2)[0] == 0
+
+
+def test_the_result_names_the_checkpoint_and_how_it_was_chosen(run: Path, answer: Callable[..., Answer]) -> None:
+    code, _, said = answer("evaluate", run, "--grid", 2, "--checkpoint", "last")
+    assert code == 0, said
+    written = json.loads((run / "evaluations" / "300-grid2.json").read_text())
+    assert (written["updates"], written["checkpoint"]) == (300, "last")
