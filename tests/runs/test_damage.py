@@ -12,6 +12,7 @@ import sparc
 from sparc import cli
 from sparc.errors import RunFailure
 from sparc.runs import checkpoint
+from sparc.runs.run import Run
 
 pytestmark = pytest.mark.slow
 BOAT = "DriftingBoat-v0"
@@ -68,3 +69,15 @@ def test_the_result_names_the_checkpoint_and_how_it_was_chosen(run: Path, answer
     assert code == 0, said
     written = json.loads((run / "evaluations" / "300-grid2.json").read_text())
     assert (written["updates"], written["checkpoint"]) == (300, "last")
+
+
+# Where it goes on
+
+
+def test_other_flags_of_threads_are_named(
+    run: Path, answer: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_other")  # JAX has read its own long ago
+    code, _, said = answer("resume", run, "--updates", 400)
+    assert code == 0 and "XLA_FLAGS is --xla_other and was" in said and "not bit for bit" in said
+    assert Run.open(run).manifest()["sessions"][-1]["flags"]["XLA_FLAGS"] == "--xla_other"

@@ -145,6 +145,10 @@ def test_a_killed_suite_leaves_no_process_and_goes_on_bit_for_bit(
     assert f"go on with: {shlex.join(['sparc', 'suite', 'run', str(path), *options])}" in out
     assert not Run.open(killed / member).is_locked()
 
+    by_hand = sparc_cli("resume", killed / member, env={"XLA_FLAGS": "", "NPROC": ""})  # with the runner's own flags
+    assert by_hand.returncode == 0 and "note" not in by_hand.stderr, by_hand
+    flags = [session["flags"] for session in Run.open(killed / member).manifest()["sessions"]]
+    assert all(each == flags[0] for each in flags) and flags[0]["NPROC"] == "1"
     for folder in (killed, whole):
         assert sparc_cli("suite", "run", path, "--run-dir", folder).returncode == 0
     assert_same_run(killed / member, whole / member)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparc.config import FIELDS, make_config, read_config
 from sparc.errors import RunFailure, UserError
-from sparc.machine import keep_compiled_programs
+from sparc.machine import adopt_thread_flags, keep_compiled_programs
 from sparc.methods import find_method, phase_span
 from sparc.methods.registry import registered
 
@@ -56,6 +56,8 @@ def work(run: Any, updates: int | None) -> int:
             further = "it is finished, its learning rates have fallen to their end: train a longer run anew"
         print(f"already at {run.config.updates:,} updates; {further}")
         return 0
+    for session in run.manifest()["sessions"][-1:]:
+        adopt_thread_flags(session.get("flags", {}))  # before JAX is loaded
     with TrainingBar(run) as bar:
         from sparc.training.loop import proceed
 

@@ -15,6 +15,7 @@ import shutil
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from itertools import count
@@ -27,7 +28,7 @@ from sparc.config import Config, make_config, read_config
 from sparc.envs.registry import make_vector_env
 from sparc.errors import RunFailure, UserError, cannot_write, describe_os_error
 from sparc.files import held, replace
-from sparc.machine import processor, usable_cores
+from sparc.machine import processor, thread_flags, usable_cores
 from sparc.methods import find_method, phase_span
 from sparc.runs import checkpoint, select
 from sparc.runs.board import Board
@@ -142,10 +143,8 @@ class Run:
         self.trim_metrics(updates)
         manifest = self.manifest()
         entry = session(updates)
-        same = ("versions", "machine")  # XLA divides its work by the cores, which shows in the last bits
-        if manifest["sessions"] and any(manifest["sessions"][-1][key] != entry[key] for key in same):
-            other = "library versions, machine or number of usable cores"
-            print(f"note: other {other} than before; the run goes on, but not bit for bit.", file=sys.stderr)
+        if manifest["sessions"] and (others := differences(manifest["sessions"][-1], entry)):
+            print(f"note: {'; '.join(others)}. The run goes on, but not bit for bit.", file=sys.stderr)
         manifest["sessions"].append(entry)
         replace(self.path / "manifest.json", json.dumps(manifest, indent=1) + "\n")
         self._board = Board(self.path / "tensorboard", first_step=updates + 1)
@@ -251,8 +250,20 @@ def session(updates: int) -> dict[str, Any]:
         "from_updates": updates,
         "command": sys.argv,
         "machine": {"system": platform.platform(), "processor": processor(), "cores": usable_cores()},
+        "flags": thread_flags(),
         "versions": versions,
     }
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return in what two sessions differ that shows in the last bits; what an older version did not note is equal."""
+    return [
+        f"{name} is {value or 'not set'} and was {old[name] or 'not set'}"
+        for part in ("versions", "machine", "flags")
+        for old in [before.get(part, {})]
+        for name, value in now[part].items()
+        if name in old and old[name] != value
+    ]
 
 
 def _runs_below(path: Path) -> str:
