@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import sparc
@@ -15,6 +16,7 @@ from sparc.runs import checkpoint
 from sparc.runs.run import Run
 
 pytestmark = pytest.mark.slow
+TINY_WINDOW = 80  # rows that may be sampled of each of the five environments
 BOAT = "DriftingBoat-v0"
 Answer = tuple[int, str, str]
 
@@ -81,3 +83,24 @@ def test_other_flags_of_threads_are_named(
     code, _, said = answer("resume", run, "--updates", 400)
     assert code == 0 and "XLA_FLAGS is --xla_other and was" in said and "not bit for bit" in said
     assert Run.open(run).manifest()["sessions"][-1]["flags"]["XLA_FLAGS"] == "--xla_other"
+
+
+# The replay
+
+
+def test_a_flipped_bit_in_any_live_row_is_noticed(run: Path, answer: Callable[..., Answer]) -> None:
+    rows = run / "replay" / "rows.npy"
+    sound, rng = rows.read_bytes(), np.random.default_rng(0)
+    file = np.load(rows, mmap_mode="r")
+    arrays = checkpoint.load(newest(run))[0]
+    head, lane = arrays["replay.head"], int(rng.integers(file.shape[0]))
+    row = int(rng.integers(max(0, head[lane] - TINY_WINDOW), head[lane])) % file.shape[1]
+    at = len(sound) - file.nbytes + (lane * file.shape[1] + row) * file.itemsize + int(rng.integers(file.itemsize))
+    damaged = bytearray(sound)
+    damaged[at] ^= 1 << int(rng.integers(8))
+    rows.write_bytes(damaged)
+    code, _, said = answer("resume", run, "--updates", 400)
+    assert code == 1 and f"{rows} is damaged, rows of environment {lane} are not what they were" in said, said
+    assert "No checkpoint" in said
+    rows.write_bytes(sound)
+    assert answer("resume", run, "--updates", 400)[0] == 0
