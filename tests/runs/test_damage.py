@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 import sparc
 from sparc import cli
@@ -104,3 +105,47 @@ def test_a_flipped_bit_in_any_live_row_is_noticed(run: Path, answer: Callable[..
     assert "No checkpoint" in said
     rows.write_bytes(sound)
     assert answer("resume", run, "--updates", 400)[0] == 0
+
+
+# config.yaml
+
+
+def edited(run: Path, **values: Any) -> None:
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    for name, value in values.items():
+        config[name] = value
+        if value is None:
+            del config[name]
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"learning_rate": 0.1}, {"seed": 7}, {"discount": 0.5}, {"env_options": {"max_episode_steps": 7}},
+        {"width": None}, {"chunk": 20, "updates": 400}, {"updates": 200}, {"width": 32},
+    ],
+)  # fmt: skip
+def test_a_config_that_was_edited_is_refused(run: Path, changes: dict[str, Any], answer: Callable[..., Answer]) -> None:
+    edited(run, **changes)
+    name = next(iter(changes))
+    for command in (("resume", run), ("evaluate", run, "--grid", 2)):
+        code, _, said = answer(*command)
+        assert code == 2 and f"config.yaml has {name}: " in said and "put that back" in said, (command, said)
+
+
+def test_a_field_can_be_changed_openly(
+    run: Path, answer: Callable[..., Answer], tmp_path: Path, assert_same_run: Callable[..., None]
+) -> None:
+    other = shutil.copytree(run, tmp_path / "other")
+    code, _, said = answer("resume", run, "--updates", 400, "--set", "learning_rate=1e-4", "critic_clip=5")
+    assert code == 0, said
+    opened = Run.open(run)
+    assert opened.config.learning_rate == 1e-4 and opened.config.critic_clip == 5.0
+    (change,) = opened.manifest()["changes"]
+    assert change == {"from_updates": 300, "fields": {"learning_rate": [3e-4, 1e-4], "critic_clip": [10.0, 5.0]}}
+    assert answer("evaluate", run, "--grid", 2, "--checkpoint", 300)[0] == 0
+    sparc.resume(other, updates=500, learning_rate=1e-4, critic_clip=5)
+    sparc.resume(run, updates=500)
+    assert_same_run(run, other)
+    assert "width cannot be changed" in answer("resume", run, "--updates", 600, "--set", "width=9")[2]

@@ -1,6 +1,7 @@
 """The tables of a suite survive being written and read; damaged ones are refused in one line."""
 
 import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -335,3 +336,42 @@ def test_the_runs_of_the_tables_are_those_that_the_manifest_says_are_done(tmp_pa
     changed(tmp_path / f"cells-{ENV}.csv", lambda lines: [line for line in lines if not line.startswith("rma,,1,")])
     with pytest.raises(UserError, match=f"damaged .rma, seed 1, in {ENV} is done but has no returns"):
         read(tmp_path)
+
+
+# Seals
+
+
+@pytest.mark.parametrize("kind", ["cells", "curves", "traces", "latents"])
+def test_one_changed_digit_is_named_and_accepted_only_if_asked(tmp_path: Path, kind: str) -> None:
+    write(make_results(envs=(ENV,), grid=3), tmp_path)
+    path = tmp_path / f"{kind}-{ENV}.csv"
+    sound, rng = path.read_text(), np.random.default_rng(0)
+    digits = [at for at, letter in enumerate(sound) if letter.isdigit() and at > sound.index("\n")]
+    refused = 0
+    for at in rng.choice(digits, 50, replace=False):
+        path.write_text(sound[:at] + str((int(sound[at]) + 1) % 10) + sound[at + 1 :])
+        with pytest.raises(UserError, match=rf"damaged|{path.name}.*--accept-edits"):
+            read(tmp_path)
+        try:
+            assert read(tmp_path, accept_edits=True).manifest["edited"] == [path.name]
+            refused += 1
+        except UserError as error:  # it does not fit the other tables
+            assert "damaged" in str(error)
+    assert refused
+
+
+def test_a_changed_manifest_is_named_and_one_of_an_older_version_is_read(tmp_path: Path) -> None:
+    write(make_results(envs=(ENV,), grid=3), tmp_path)
+    manifest = tmp_path / "manifest.json"
+    text = manifest.read_text()
+    manifest.write_text(text.replace('"updates": ', '"updates": 1', 1))
+    with pytest.raises(UserError, match="manifest.json"):
+        read(tmp_path)
+    values = json.loads(text)
+    del values["sha256"]
+    manifest.write_text(json.dumps(values))
+    with pytest.raises(UserError, match="manifest.json"):
+        read(tmp_path)
+    del values["seals"]
+    manifest.write_text(json.dumps(values))
+    assert "edited" not in read(tmp_path).manifest

@@ -30,7 +30,8 @@ EXAMPLES = {
     "  sparc train sparc DriftingBoat-v0 --preset light\n"
     "  sparc train oracle WindWalker2d-v5 --config my.yaml --env-options change_probability=0.01\n"
     "  sparc train sparc my_file:MyEnv-v0          (an environment registered in ./my_file.py)",
-    "resume": "  sparc resume runs/WindHalfCheetah-v5/sparc/seed0-…\n  sparc resume RUN --updates 500000",
+    "resume": "  sparc resume runs/WindHalfCheetah-v5/sparc/seed0-…\n  sparc resume RUN --updates 500000\n"
+    "  sparc resume RUN --set learning_rate=1e-4",
     "evaluate": "  sparc evaluate RUN\n  sparc evaluate RUN --grid 11 --episodes 3 --checkpoint last\n"
     "  sparc evaluate RUN --physics updated         (racing)",
     "replay": "  sparc replay RUN\n  sparc replay RUN --cars rally-07 kart-03 --out laps.html",
@@ -118,6 +119,10 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     resume = command("resume", "go on with a run from its newest checkpoint")
     resume.add_argument("run", type=Path, help="a run directory")
     resume.add_argument("--updates", help="go on to this number of updates instead of the run's own")
+    resume.add_argument(
+        "--set", nargs="+", action="extend", default=[], metavar="FIELD=VALUE",
+        help="change config fields from here on, e.g. learning_rate=1e-4; the manifest keeps what they were",
+    )  # fmt: skip
 
     evaluate = command("evaluate", "test a run on the grid of contexts, in and out of distribution")
     evaluate.add_argument("run", type=Path, help="a run directory")
@@ -169,6 +174,7 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     add_suite(command)
     report = command("report", "draw figures and page anew from the tables of a suite's results")
     report.add_argument("folder", type=Path, help="a folder that `sparc suite report` has written")
+    report.add_argument("--accept-edits", action="store_true", help="use tables that were changed by hand, and say so")
 
     command("envs", "list the environments with their context features and ranges")
     command("methods", "list the methods and what they read")

@@ -40,17 +40,18 @@ def resume(parsed: argparse.Namespace) -> int:
     from sparc.runs.run import Run
 
     updates = whole("--updates", parsed.updates) if parsed.updates is not None else None
-    return work(Run.open(parsed.run), updates)
+    return work(Run.open(parsed.run), updates, dict(pair(text, "--set") for text in parsed.set))
 
 
-def work(run: Any, updates: int | None) -> int:
+def work(run: Any, updates: int | None, changes: dict[str, Any] | None = None) -> int:
     """Train with a live progress bar and say what to do next."""
     from sparc.cli.display import TrainingBar
     from sparc.runs import checkpoint, select
     from sparc.text import outcome
 
     print(f"run: {run.path}")
-    if updates is None and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
+    run.verify_config(but=changes or ())
+    if updates is None and not changes and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
         further = f"go further with: sparc resume {run.path} --updates N"
         if not run.config.extendable:
             further = "it is finished, its learning rates have fallen to their end: train a longer run anew"
@@ -62,7 +63,7 @@ def work(run: Any, updates: int | None) -> int:
         from sparc.training.loop import proceed
 
         keep_compiled_programs()
-        proceed(run, bar.report, updates)
+        proceed(run, bar.report, updates, changes)
     last = checkpoint.numbers(run.checkpoints)[-1]
     if last < run.config.updates:
         print(f"stopped at {last:,} of {run.config.updates:,} updates; go on with: sparc resume {run.path}")
@@ -306,17 +307,19 @@ def suite_report(parsed: argparse.Namespace) -> int:
 
 def report(parsed: argparse.Namespace) -> int:
     """`sparc report`."""
-    return draw(parsed.folder)
+    return draw(parsed.folder, parsed.accept_edits)
 
 
-def draw(folder: Path) -> int:
+def draw(folder: Path, accept_edits: bool = False) -> int:
     """Draw the figures and the page from a folder's tables."""
     from sparc.cli.display import step_bar
     from sparc.report.figures.suite import write_all
     from sparc.report.page import write_report
     from sparc.suites import tables as results
 
-    found = results.read(folder)
+    found = results.read(folder, accept_edits)
+    if edited := found.manifest.get("edited"):
+        print(f"note: changed by hand since `sparc suite report` wrote them: {', '.join(edited)}", file=sys.stderr)
     page = folder / "report.html"
     with step_bar("drawing", "figures") as progress:
         figures = write_all(found, folder / "figures", progress)
@@ -421,7 +424,7 @@ def whole(name: str, text: str, low: int = 1) -> int:
     return value
 
 
-def pair(text: str) -> tuple[str, Any]:
+def pair(text: str, option: str = "--env-options") -> tuple[str, Any]:
     """Read name=value, the value as YAML would."""
     import yaml
 
@@ -431,4 +434,4 @@ def pair(text: str) -> tuple[str, Any]:
             raise ValueError
         return name, yaml.safe_load(value)
     except (ValueError, yaml.YAMLError):
-        raise UserError(f"--env-options takes name=value, not '{text}'.") from None
+        raise UserError(f"{option} takes name=value, not '{text}'.") from None

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from sparc.errors import RunFailure, UserError, cannot_write
+from sparc.seals import checksum, digest
 
 FORMAT = 2  # raise it when an older sparc could no longer read what is written; since 2: the Spec and the policy's file
 ARRAYS, POLICY, META = "arrays.safetensors", "policy.safetensors", "checkpoint.json"
@@ -204,15 +205,6 @@ def unflatten(template: Any, arrays: Arrays, prefix: str) -> Any:
 def section(arrays: Arrays, prefix: str) -> Arrays:
     """Take the arrays whose names begin with a prefix, without it."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def digest(meta: Meta) -> str:
-    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
-
-
-def checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:

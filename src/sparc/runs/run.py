@@ -15,7 +15,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from itertools import count
@@ -24,9 +24,10 @@ from typing import Any
 
 import yaml
 
+from sparc import seals
 from sparc.config import Config, make_config, read_config
 from sparc.envs.registry import make_vector_env
-from sparc.errors import RunFailure, UserError, cannot_write, describe_os_error
+from sparc.errors import RunFailure, UserError, cannot_write, describe_os_error, nearest
 from sparc.files import held, replace
 from sparc.machine import processor, thread_flags, usable_cores
 from sparc.methods import find_method, phase_span
@@ -35,6 +36,11 @@ from sparc.runs.board import Board
 from sparc.runs.metrics import encode, read_metrics
 
 LOCK_ATTEMPTS, LOCK_SECONDS = 10, 0.3
+# Fields that may change in the middle of a run: no array depends on them, and no step of it is repeated otherwise.
+CHANGEABLE = (
+    "learning_rate", "adapter_learning_rate", "critic_clip", "target_rate", "batch_size", "adapter_batch_size",
+    "log_every",
+)  # fmt: skip
 PACKAGES = ("sparc-rl", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")
 
 
@@ -48,6 +54,7 @@ class Run:
         self.training, self.evaluating = path / ".lock", path / ".evaluating"  # locks
         self._board: Board | None = None
         self._lock: int | None = None
+        self._manifest_lost = False
 
     @classmethod
     def create(cls, config: Config, path: Path | None = None) -> Run:
@@ -112,6 +119,47 @@ class Run:
             )
         self.write_config(dataclasses.replace(self.config, updates=updates))
 
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Change fields of the config from the newest checkpoint on, and note that in the manifest."""
+        if fixed := [name for name in values if name not in CHANGEABLE]:
+            raise UserError(
+                f"{fixed[0]} cannot be changed in the middle of a run.{nearest(fixed[0], CHANGEABLE)} "
+                f"{', '.join(CHANGEABLE)} can."
+            )
+        before = self.config.to_dict()
+        self.write_config(make_config({**before, **values}))
+        after = self.config.to_dict()
+        manifest = self.manifest()
+        fields = {name: [before[name], after[name]] for name in values}
+        manifest.setdefault("changes", []).append({"from_updates": self.updates(), "fields": fields})
+        self.write_manifest(manifest)
+
+    def verify_config(self, but: Iterable[str] = ()) -> None:
+        """Hold the config against the newest checkpoint that can be read; fields that will be changed may differ."""
+        for number in reversed(checkpoint.numbers(self.checkpoints)):
+            try:
+                meta = checkpoint.load_meta(self.checkpoints / str(number))
+            except RunFailure:
+                continue  # whoever loads that one is told
+            return self.check_config(number, meta["config"], but)
+
+    def check_config(self, updates: int, trained: Mapping[str, Any], but: Iterable[str] = ()) -> None:
+        """Refuse a config.yaml that is not what a checkpoint was trained with and what `change` has noted since."""
+        expected = make_config(trained).to_dict()
+        for change in self.manifest().get("changes", []):
+            if change["from_updates"] >= updates:
+                expected |= {name: now for name, (_, now) in change["fields"].items()}
+        now = self.config.to_dict()
+        if self.config.extendable and now["updates"] > expected["updates"]:
+            expected["updates"] = now["updates"]
+        for name, value in now.items():
+            if value != expected.get(name) and name not in but:
+                openly = f", or change it openly, `sparc resume {self.path} --set {name}={value}`"
+                raise UserError(
+                    f"{self.path / 'config.yaml'} has {name}: {value}, but checkpoint {updates} was trained with "
+                    f"{expected.get(name)}: put that back{openly if name in CHANGEABLE else ''}."
+                )
+
     def lock(self, file: Path | None = None) -> None:
         """Take the run for this process, to train it or, with `evaluating`, to evaluate it; however the process ends,
         the lock goes with it.
@@ -146,26 +194,47 @@ class Run:
         if manifest["sessions"] and (others := differences(manifest["sessions"][-1], entry)):
             print(f"note: {'; '.join(others)}. The run goes on, but not bit for bit.", file=sys.stderr)
         manifest["sessions"].append(entry)
-        replace(self.path / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+        self.write_manifest(manifest)
         self._board = Board(self.path / "tensorboard", first_step=updates + 1)
 
     def trim_metrics(self, updates: int) -> None:
         """Drop the metrics of later updates, and damaged lines, of which the old file is kept."""
         found = read_metrics(self.metrics)
         if found.note:
-            kept = next(path for n in count(1) if not (path := self.path / f"metrics.damaged-{n}.jsonl").exists())
-            shutil.copyfile(self.metrics, kept)
-            print(f"note: {found.note}; the file as it was is kept as {kept}.", file=sys.stderr)
+            print(f"note: {found.note}.", file=sys.stderr)
+            self.keep_damaged(self.metrics)
         lines = [line.text.decode() for line in found.lines if line.record["updates"] <= updates]
         replace(self.metrics, "".join(f"{line}\n" for line in lines))
 
     def manifest(self) -> dict[str, Any]:
         """Read the manifest: method, environment, seed and one entry per process that trained."""
+        file = self.path / "manifest.json"
         try:
-            manifest: dict[str, Any] = json.loads((self.path / "manifest.json").read_text())
-            return manifest
-        except (OSError, ValueError):
-            return {"method": self.config.method, "env": self.config.env, "seed": self.config.seed, "sessions": []}
+            manifest: dict[str, Any] = json.loads(file.read_bytes())
+            whole = all({"from_updates", "versions", "machine"} <= session.keys() for session in manifest["sessions"])
+            if not whole or not seals.is_intact(manifest):
+                raise ValueError
+            return {name: value for name, value in manifest.items() if name != seals.SEAL}
+        except FileNotFoundError:
+            pass
+        except (ValueError, LookupError, TypeError, AttributeError):
+            if not self._manifest_lost:
+                self._manifest_lost = self.keep_damaged(file)
+        return {"method": self.config.method, "env": self.config.env, "seed": self.config.seed, "sessions": []}
+
+    def write_manifest(self, manifest: dict[str, Any]) -> None:
+        """Write the manifest, all or nothing."""
+        replace(self.path / "manifest.json", json.dumps(seals.seal(manifest), indent=1) + "\n")
+
+    def keep_damaged(self, file: Path) -> bool:
+        """Say that a file is damaged; a process that holds the run keeps it as it was, for it will be written anew."""
+        kept = ""
+        if self._lock is not None:
+            names = (file.with_name(f"{file.stem}.damaged-{number}{file.suffix}") for number in count(1))
+            shutil.copyfile(file, copy := next(path for path in names if not path.exists()))
+            kept = f" It is kept as {copy.name}."
+        print(f"note: {file} is damaged, and what is lost of it is not used.{kept}", file=sys.stderr)
+        return True
 
     def log(self, record: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl and its numbers to TensorBoard; `kind` is train or evaluation."""

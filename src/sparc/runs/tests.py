@@ -12,15 +12,17 @@ from sparc.envs.racing.tasks import PHYSICS
 from sparc.envs.registry import get_env
 from sparc.errors import UserError
 from sparc.runs.run import Run
+from sparc.seals import SEALS, changed_files, checksum
 
 
 def read_evaluation(stem: Path) -> Evaluation:
     """Read an evaluation's rows and hold them against its summary."""
     try:
         evaluation = Evaluation.read_csv(stem.with_suffix(".csv"))
-        if json.loads(stem.with_suffix(".json").read_text())["summary"] != evaluation.summary():
+        written = json.loads(stem.with_suffix(".json").read_text())
+        if written["summary"] != evaluation.summary() or changed_files(written, stem.parent):
             raise ValueError("rows and summary do not fit together")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"The evaluation {stem} is damaged ({error}): delete it and evaluate again.") from error
     return evaluation
 
@@ -67,5 +69,6 @@ def evaluate_run(
     about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number, "checkpoint": which,
              "grid": grid, "episodes": episodes, "reads": policy.reads, "options": options}  # fmt: skip
     evaluation.write_csv(stem.with_suffix(".csv"))
+    about |= {SEALS: {f"{stem.name}.csv": checksum(stem.with_suffix(".csv"))}}
     evaluation.write_json(stem.with_suffix(".json"), **about)  # last: where it is, the rest is whole
     return evaluation, stem

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sparc import seals
 from sparc.acting.adaptation import Latents, Trace
 from sparc.contexts import ContextSpace
 from sparc.errors import UserError
@@ -214,13 +215,16 @@ def by_label(space: ContextSpace, named: Sequence[str]) -> bool:
 def write(results: Results, folder: Path) -> None:
     """Write the tables; the manifest last: where it is, the rest is whole."""
     folder.mkdir(parents=True, exist_ok=True)
+    written = []
     for env, part in results.envs.items():
         for kind, (columns, rows) in tables(part, results.methods).items():
             write_table(folder / f"{kind}-{env}.csv", [*KEYS, *columns], rows)
+            written.append(folder / f"{kind}-{env}.csv")
         for name, other in part.physics.items():
             columns, rows = tables(other, results.methods)["cells"]
             write_table(folder / f"cells-{env}-{name}.csv", [*KEYS, *columns], rows)
-    text = json.dumps(results.manifest, indent=1)
+            written.append(folder / f"cells-{env}-{name}.csv")
+    text = json.dumps(seals.seal(results.manifest, written), indent=1)
     # numbers side by side; no string holds a line break as such, so that none is touched
     text = re.sub(r'\[\n([^\[\]{}"]*)\n *\]', lambda found: f"[{' '.join(found[1].split())}]", text)
     replace(folder / "manifest.json", text + "\n")
@@ -272,8 +276,11 @@ def tables(
     }
 
 
-def read(folder: Path) -> Results:
-    """Read the tables again."""
+def read(folder: Path, accept_edits: bool = False) -> Results:
+    """Read the tables again; files that were changed since they were written are refused, unless that is accepted.
+
+    Then the manifest's `edited` names them.
+    """
     if (folder / "config.yaml").is_file():
         raise UserError(
             f"{folder} is a run, not the results of a suite: `sparc evaluate {folder}` tests it, and of a suite's runs "
@@ -286,7 +293,6 @@ def read(folder: Path) -> Results:
         envs = {env: read_env(folder, env, s, grid, physics, labels.get(env, [])) for env, s in spaces.items()}
         results = Results(manifest, envs)
         check_members(results)
-        return results
     except FileNotFoundError as error:
         raise UserError(
             f"{folder} holds no results: {Path(error.filename).name} is missing. `sparc suite report NAME` writes them."
@@ -295,6 +301,14 @@ def read(folder: Path) -> Results:
         raise UserError(
             f"The results in {folder} are damaged ({error}): write them anew, `sparc suite report`."
         ) from error
+    if edited := seals.edited(manifest, folder, "manifest.json"):
+        if not accept_edits:
+            raise UserError(
+                f"Changed in {folder} since `sparc suite report`: {', '.join(edited)}. Write the results anew, or add "
+                "--accept-edits if the change is meant."
+            )
+        manifest["edited"] = edited
+    return results
 
 
 def read_env(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import ceil, floor
 from pathlib import Path
@@ -47,18 +47,26 @@ def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Pa
     return proceed(Run.create(settings, Path(run_dir) if run_dir is not None else None), report)
 
 
-def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None) -> Path:
-    """Go on with a run from its newest sound checkpoint, to a higher number of updates if one is given."""
-    return proceed(Run.open(run_dir), report, updates)
+def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None, **changes: Any) -> Path:
+    """Go on with a run from its newest sound checkpoint, to a higher number of updates if one is given.
+
+    `changes` are new values of config fields, learning_rate=1e-4 say; the manifest keeps what they were.
+    """
+    return proceed(Run.open(run_dir), report, updates, changes)
 
 
-def proceed(run: Run, report: Report | None, updates: int | None = None) -> Path:
+def proceed(
+    run: Run, report: Report | None, updates: int | None = None, changes: Mapping[str, Any] | None = None
+) -> Path:
     """Train a new or an interrupted run until its number of updates, or until it is told to stop."""
     run.lock()
     try:
         run.reload()
+        run.verify_config(but=changes or ())
         if updates is not None:
             run.extend(updates)
+        if changes:
+            run.change(changes)
         with Stop() as stop:
             Trainer(run, report or (lambda record: None)).loop(stop)
     finally:
