@@ -41,8 +41,27 @@ def replace(path: Path, text: str) -> None:
 def cell(value: Any) -> Any:
     """Write a number with the digits that matter; NaN as nothing."""
     if isinstance(value, str):
-        return str(value)
+        return shield(str(value))
     return "" if np.isnan(value) else f"{value:.8g}"
+
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of one
+
+
+def shield(text: str) -> str:
+    """Quote text that a spreadsheet would run as a formula; `unshield` undoes it."""
+    if not text.lstrip("'").startswith(FORMULA):
+        return text
+    try:
+        float(text)
+        return text
+    except ValueError:
+        return f"'{text}"
+
+
+def unshield(text: str) -> str:
+    """Return what `shield` was given."""
+    return text[1:] if text.startswith("'") and text[1:].lstrip("'").startswith(FORMULA) else text
 
 
 def write_table(path: Path, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:

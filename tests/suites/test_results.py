@@ -365,12 +365,12 @@ def test_a_changed_manifest_is_named_and_one_of_an_older_version_is_read(tmp_pat
     manifest = tmp_path / "manifest.json"
     text = manifest.read_text()
     manifest.write_text(text.replace('"updates": ', '"updates": 1', 1))
-    with pytest.raises(UserError, match="manifest.json"):
+    with pytest.raises(UserError, match=r"manifest\.json"):
         read(tmp_path)
     values = json.loads(text)
     del values["sha256"]
     manifest.write_text(json.dumps(values))
-    with pytest.raises(UserError, match="manifest.json"):
+    with pytest.raises(UserError, match=r"manifest\.json"):
         read(tmp_path)
     del values["seals"]
     manifest.write_text(json.dumps(values))

@@ -16,7 +16,7 @@ from sparc.contexts import ContextSpace
 from sparc.envs.contextual import ContextualVectorEnv, ProgressCall, check_count
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import RunFailure, SparcError, UserError
-from sparc.files import replace
+from sparc.files import replace, shield, unshield
 from sparc.machine import usable_cores
 
 if TYPE_CHECKING:  # brings JAX
@@ -114,7 +114,7 @@ class Evaluation:
                     int(self.terminated[row]),
                 ]
                 measured = [float(values[row]) for values in self.measures.values()]
-                writer.writerow([*self.labels[row : row + 1], *context, region, *numbers, *measured])
+                writer.writerow([*map(shield, self.labels[row : row + 1]), *context, region, *numbers, *measured])
         beside.replace(path)
 
     @classmethod
@@ -137,7 +137,7 @@ class Evaluation:
             lengths.astype(int),
             terminated == "1",
             {name: values.astype(float) for name, values in zip(header[after:], columns[after:], strict=True)},
-            tuple(columns[0].tolist()) if first else (),
+            tuple(map(unshield, columns[0].tolist())) if first else (),
         )
 
     def write_json(self, path: Path, **about: Any) -> None:

@@ -19,8 +19,9 @@ from sparc.cli.bench import BENCHES, TIME_TO_RETURN
 from sparc.config import FIELDS, PRESETS
 from sparc.errors import SparcError, UserError, describe_os_error, nearest
 from sparc.methods.registry import all_methods, registered
-from sparc.plugins import import_named
+from sparc.plugins import import_named, only_imports
 
+MODULE_NAME = re.compile(r"([A-Za-z_][\w.]*):[\w.-]+")
 DESCRIPTION = "Train, resume and evaluate policies that must work under dynamics they have never seen."
 EXAMPLES = {
     "sparc": "  sparc demo\n  sparc train sparc WindHalfCheetah-v5\n  sparc evaluate RUN",
@@ -80,6 +81,10 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     common.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
     )
+    common.add_argument(
+        "--allow-import", action="store_true", default=argparse.SUPPRESS,
+        help="import the module of a `module:name` that stands in a run or suite, not on the command line",
+    )  # fmt: skip
     parser = Parser(
         "sparc", description=DESCRIPTION, parents=[common], epilog=f"examples:\n{EXAMPLES['sparc']}", **shape
     )
@@ -239,8 +244,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and give its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    named = [found[1] for argument in arguments if (found := MODULE_NAME.fullmatch(argument))]
     try:
-        return dispatch(arguments)
+        with only_imports(None if "--allow-import" in arguments else named):
+            return dispatch(arguments)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not fail too
         return 1
@@ -264,7 +271,7 @@ def load_methods(arguments: list[str]) -> None:
     """Load plug-ins and the modules of `module:name` arguments: the methods in them have options of their own."""
     all_methods()
     for argument in arguments:
-        if re.fullmatch(r"[A-Za-z_][\w.]*:[\w.-]+", argument):
+        if MODULE_NAME.fullmatch(argument):
             with suppress(UserError):  # said again where the argument is used, with what it should be
                 import_named(argument, "module")
 

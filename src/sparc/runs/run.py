@@ -22,12 +22,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from sparc import seals
 from sparc.config import Config, make_config, read_config
 from sparc.envs.registry import make_vector_env
-from sparc.errors import RunFailure, UserError, cannot_write, describe_os_error, nearest
+from sparc.errors import RunFailure, UserError, cannot_write, describe_os_error, in_bytes, nearest
 from sparc.files import held, replace
 from sparc.machine import processor, thread_flags, usable_cores
 from sparc.methods import find_method, phase_span
@@ -35,6 +36,7 @@ from sparc.runs import checkpoint, select
 from sparc.runs.board import Board
 from sparc.runs.metrics import encode, read_metrics
 
+NETWORKS = 80  # arrays of width × width at least: actor, critics and targets of two layers, each with Adam's moments
 LOCK_ATTEMPTS, LOCK_SECONDS = 10, 0.3
 # Fields that may change in the middle of a run: no array depends on them, and no step of it is repeated otherwise.
 CHANGEABLE = (
@@ -60,7 +62,7 @@ class Run:
     def create(cls, config: Config, path: Path | None = None) -> Run:
         """Make a new run directory; an existing one is never overwritten, a wrong name or option leaves none behind."""
         find_method(config.method)
-        make_vector_env(config.env, 1, **config.env_options).close()
+        check_resources(config)
         paths = [path] if path is not None else default_paths(config)
         for path in paths:
             run = cls(path, config)
@@ -304,6 +306,26 @@ def default_paths(config: Config) -> list[Path]:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     path = Path("runs") / config.env.split(":")[-1] / config.method.split(":")[-1] / f"seed{config.seed}-{stamp}"
     return [path, *(path.with_name(f"{path.name}-{number}") for number in range(2, 100))]
+
+
+def check_resources(config: Config) -> None:
+    """Make the environment once; refuse a run whose replay or minibatches are larger than the machine."""
+    venv = make_vector_env(config.env, 1, **config.env_options)
+    obs, action, contexts = venv.single_observation_space.shape, venv.single_action_space.shape, venv.context_space.size
+    venv.close()
+    step = int(np.prod(obs or ())) + int(np.prod(action or ()))
+    margin = 2 * ((2 * config.evaluate_every + config.chunk) * config.steps_per_update + config.random_steps)
+    rows = config.replay_capacity + margin + config.num_envs * (config.history_length + 1)
+    batch = config.chunk * config.batch_size * step * (2 * config.history_length + config.n_step + 2)
+    networks = NETWORKS * config.width * (config.width + step)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = shutil.disk_usage(Path.cwd()).free
+    for needed, there, what, fields in (
+        (4 * rows * (step + contexts + 4), free, "The replay needs {} of disk, {} are free", "replay_capacity"),
+        (4 * (batch + networks), memory, "It needs {} of memory, the machine has {}", "width, batch_size or chunk"),
+    ):
+        if needed > there:
+            raise UserError(f"{what.format(in_bytes(needed), in_bytes(there))}: choose a smaller {fields}.")
 
 
 def session(updates: int) -> dict[str, Any]:

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from sparc.acting.evaluate import Evaluation, evaluate
+from sparc.contexts import Finite
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.racing.tasks import PHYSICS
 from sparc.envs.registry import get_env
 from sparc.errors import UserError
 from sparc.runs.run import Run
 from sparc.seals import SEALS, changed_files, checksum
+
+MAX_ROWS = 1_000_000  # episodes of one evaluation, which run side by side
 
 
 def read_evaluation(stem: Path) -> Evaluation:
@@ -61,6 +64,9 @@ def evaluate_run(
 
     number = run.choose(which)
     env, space = run.config.env, get_env(run.config.env).context_space
+    count = len(space.test.values) if isinstance(space.test, Finite) else grid**space.size
+    if count * episodes > MAX_ROWS:
+        raise UserError(f"{count * episodes:,} episodes are more than {MAX_ROWS:,}: lower --grid or --episodes.")
     policy = load(run.path, number)
     options = tested_with(run, physics)
     evaluation = evaluate(policy, env, space.grid(grid), episodes, progress=progress, **options)

@@ -31,7 +31,7 @@ from sparc import seals
 from sparc.acting.adaptation import Latents, Trace
 from sparc.contexts import ContextSpace
 from sparc.errors import UserError
-from sparc.files import cell, open_table, replace, write_table
+from sparc.files import cell, open_table, replace, shield, unshield, write_table
 from sparc.methods.registry import MethodEntry, described_method
 
 Array = NDArray[np.float64]
@@ -251,7 +251,7 @@ def tables(
         for name, seeds in by_member.items():
             for seed, value in seeds.items():
                 for row in zip(*columns(value), strict=True):
-                    yield [*identity[name], seed, *map(cell, row)]
+                    yield [*map(shield, identity[name]), seed, *map(cell, row)]
 
     def of_curve(v: Curve) -> Iterator[Any]:
         return (v.measures.get(of, np.full(len(v.updates), np.nan)) for of in measured)
@@ -308,6 +308,8 @@ def read(folder: Path, accept_edits: bool = False) -> Results:
                 "--accept-edits if the change is meant."
             )
         manifest["edited"] = edited
+    for key in (seals.SEAL, seals.SEALS):  # they are of the files, not of the results
+        manifest.pop(key, None)
     return results
 
 
@@ -398,7 +400,8 @@ def read_table(path: Path) -> ByMember[Columns]:
     for row in rows:
         if len(row) != len(columns):
             raise ValueError(f"{path.name} has a line of {len(row)} cells instead of {len(columns)}")
-        grouped.setdefault((label(row[0], row[1]), int(row[2])), []).append([value or "nan" for value in row[3:]])
+        key = label(unshield(row[0]), unshield(row[1])), int(row[2])
+        grouped.setdefault(key, []).append([unshield(value) or "nan" for value in row[3:]])
     tables: ByMember[Columns] = {}
     for (name, seed), lines in grouped.items():
         tables.setdefault(name, {})[seed] = dict(zip(columns[3:], np.array(lines).T, strict=True))
