@@ -59,9 +59,8 @@ def answer(arguments: list[str]) -> tuple[str, str]:
     text = said.getvalue()
     if "(run again with --debug" in text or "Traceback" in text:
         return "crash", f"{arguments}: {text}"
-    return (
-        "named" if code and text.startswith("sparc: ") and text.count("\n") == 1 else "silent"
-    ), f"{arguments}: {text}"
+    one_line = text.startswith("sparc: ") and text.count("\n") == 1
+    return ("named" if code and one_line else "silent"), f"{arguments}: {text}"
 
 
 def work(tally: Tally, count: int, folder: Path) -> None:

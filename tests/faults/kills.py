@@ -1,4 +1,4 @@
-"""Processes killed at random moments: what they worked on is finished afterwards and compared with an undisturbed one."""
+"""Processes killed at random moments: the work is finished afterwards and compared with an undisturbed run."""
 
 from __future__ import annotations
 
@@ -59,9 +59,8 @@ class Kills:
         """Return what begins or continues the work."""
         if self.kind == "suite":
             return ["suite", "run", self.folder / "own.yaml", "--run-dir", path, "--jobs", 1]
-        if self.kind == "evaluate" and (path / "config.yaml").exists():
-            if checkpoint.is_sound(path / "checkpoints" / str(UPDATES)):
-                return ["evaluate", path, "--grid", 3]
+        if self.kind == "evaluate" and checkpoint.is_sound(path / "checkpoints" / str(UPDATES)):
+            return ["evaluate", path, "--grid", 3]
         method = "rma" if self.kind == "rma" else "sparc"
         if (path / "config.yaml").exists():
             return ["resume", path]

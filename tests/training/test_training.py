@@ -476,7 +476,7 @@ def unreliable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ("wrong", "words"),
     [
         ("observation", "returned NaN or infinity in an observation"),
-        ("reward", "returned NaN or infinity as a reward"),
+        ("reward", "as a reward, which nothing can be learned from"),
         ("shape", "(3,)"),
         ("short", "(1,)"),
         ("exception", "raised OverflowError in step: the motor is on fire"),

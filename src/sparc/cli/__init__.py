@@ -261,6 +261,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif isinstance(error, OSError):
             path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else None
             code, message = 1, f"{f'{path}: ' if path else ''}{describe_os_error(error, path)}."
+        elif isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+            code, message = 1, "the memory is used up: end other programs, or choose smaller networks or minibatches."
         else:
             code, message = 1, f"{type(error).__name__}: {error} (run again with --debug to see where)"
     print(f"sparc: {' '.join(message.split())}", file=sys.stderr)

@@ -15,6 +15,7 @@ from sparc.envs.contextual import ContextualVectorEnv
 from sparc.errors import RunFailure, SparcError
 from sparc.training.replay import Replay
 
+MAX_REWARD = 1e15  # the squares of returns must stay within single precision
 RECENT_EPISODES = 100  # behind the running mean of training returns
 
 
@@ -35,7 +36,7 @@ class Collector:
         venv, policy = self.venv, self.policy
         shape = (venv.num_envs, policy.action_size)
         for _ in range(vector_steps):
-            obs, contexts = self.obs, venv.contexts.copy()
+            obs, contexts = self.obs, self.checked_contexts()
             # the key depends on the step alone: nothing random has to be remembered between two calls
             step_key = jax.random.fold_in(key, self.steps)
             if random:
@@ -101,9 +102,19 @@ class Collector:
             raise RunFailure(
                 self.complaint(f"returned rewards of shape {np.shape(reward)}, not {(self.venv.num_envs,)}", contexts)
             )
-        if not (finite := np.isfinite(reward)).all():
-            raise RunFailure(self.complaint("returned NaN or infinity as a reward", contexts, finite))
+        fine = np.asarray(np.abs(reward) <= MAX_REWARD)  # NaN is not
+        if not fine.all():
+            value = np.asarray(reward)[~fine][0]
+            what = f"returned {value:g} as a reward, which nothing can be learned from (at most {MAX_REWARD:g})"
+            raise RunFailure(self.complaint(what, contexts, fine))
         return reward
+
+    def checked_contexts(self) -> np.ndarray:
+        """Return a copy of the contexts, or say which environment has one that is no number."""
+        contexts = self.venv.contexts.copy()
+        if not (finite := np.isfinite(contexts).all(axis=1)).all():
+            raise RunFailure(self.complaint("has NaN or infinity in its context", contexts, finite))
+        return contexts
 
     def complaint(self, what: str, contexts: np.ndarray, fine: np.ndarray | None = None) -> str:
         """Name environment, step and context; the run's last checkpoint is untouched."""
