@@ -205,7 +205,11 @@ class Run:
         if found.note:
             print(f"note: {found.note}.", file=sys.stderr)
             self.keep_damaged(self.metrics)
-        lines = [line.text.decode() for line in found.lines if line.record["updates"] <= updates]
+        kept = [line for line in found.lines if line.record["updates"] <= updates]
+        last = max((line.record["updates"] for line in kept), default=0)
+        if updates - last >= self.config.log_every:
+            print(f"note: {self.metrics} ends at update {last:,}, the run is at {updates:,}.", file=sys.stderr)
+        lines = [line.text.decode() for line in kept]
         replace(self.metrics, "".join(f"{line}\n" for line in lines))
 
     def manifest(self) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class Collector:
             raise RunFailure(
                 self.complaint(f"returned rewards of shape {np.shape(reward)}, not {(self.venv.num_envs,)}", contexts)
             )
-        fine = np.asarray(np.abs(reward) <= MAX_REWARD)  # NaN is not
+        fine: np.ndarray = np.less_equal(np.abs(reward), MAX_REWARD)  # NaN is not
         if not fine.all():
             value = np.asarray(reward)[~fine][0]
             what = f"returned {value:g} as a reward, which nothing can be learned from (at most {MAX_REWARD:g})"

@@ -367,6 +367,8 @@ class Trainer:
             self.scores = checkpoint.load_scores(meta)
             self.choice = {int(updates): value for updates, value in meta.get("choice", [])}
             self.evaluation = self.run.evaluation(max(self.scores, default=-1))
+            if self.scores and self.evaluation is None:
+                self.report({"note": f"{self.run.metrics} lacks the evaluation at update {max(self.scores):,}."})
             self.set_phase(meta["phase"])
             self.state = restored(self.method, arrays)
             self.collector.set_state(checkpoint.section(arrays, "collector."))
