@@ -112,7 +112,8 @@ class Collector:
     def checked_contexts(self) -> np.ndarray:
         """Return a copy of the contexts, or say which environment has one that is no number."""
         contexts = self.venv.contexts.copy()
-        if not (finite := np.isfinite(contexts).all(axis=1)).all():
+        finite: np.ndarray = np.asarray(np.isfinite(contexts).all(axis=1))
+        if not finite.all():
             raise RunFailure(self.complaint("has NaN or infinity in its context", contexts, finite))
         return contexts
 
