@@ -91,8 +91,8 @@ def work(tally: Tally, count: int, folder: Path) -> None:
         @seed(1000 * tally.seed + number + tally.tries(kind))
         @settings(max_examples=missing, database=None, deadline=None, suppress_health_check=list(HealthCheck))
         @given(strategy)
-        def each(value: Any, arguments: Any = arguments, found: Any = found) -> None:
-            found.append(answer(arguments(value)))
+        def each(value: Any) -> None:
+            found.append(answer(arguments(value)))  # noqa: B023 (called at once)
 
         each()
         left = [path.name for path in Path().iterdir() if path != file]
