@@ -104,7 +104,7 @@ def run_row(book: Book, index: int, member: dict[str, Any]) -> str:
     """Write one run."""
     env, key = member["env"], label_of(member)
     done = member["state"] == "done"
-    state = "✓ done" if done else f"✗ {member['state']}{': ' * bool(member['note'])}{member['note']}"
+    state = f"{'✓' if done else '✗'} {member['state']}{': ' * bool(member['note'])}{member['note']}"
     values: list[tuple[str, Any]] = [  # as shown, and to sort by
         (env, env),
         (book.names[key], book.names[key]),
