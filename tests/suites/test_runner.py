@@ -190,8 +190,8 @@ def test_a_half_written_evaluation_is_made_again(suite_file: Callable[..., Path]
     suite, folder = read_suite(suite_file(methods=["only-obs"])), tmp_path / "runs"
     run = trained(suite, folder, "only-obs")
     rows = stem_of(run, run.choose("best"), 3, 1).with_suffix(".csv")
-    text = rows.read_text()
-    rows.write_text(text[: len(text) // 2])
+    text = rows.read_bytes()
+    rows.write_bytes(text[: len(text) // 2])
     assert state_of(suite, folder, "only-obs").state == "done"  # which is asked often, and so reads no rows
     with pytest.raises(UserError, match="damaged"):
         finished(suite, run)
@@ -207,9 +207,9 @@ def test_a_half_written_evaluation_is_made_again(suite_file: Callable[..., Path]
 
     assert found_by_the_runner()
     lines = text.splitlines(keepends=True)
-    rows.write_text("".join(lines[:-1]))  # whole lines are missing: the summary tells
+    rows.write_bytes(b"".join(lines[:-1]))  # whole lines are missing: the summary tells
     assert found_by_the_runner()
-    rows.write_text(text)
+    rows.write_bytes(text)
     assert not found_by_the_runner()
     summary = rows.with_suffix(".json")
     whole = summary.read_text()
