@@ -2,6 +2,7 @@
 # make demo    train, compare and picture on the light example
 # make check   lint, types and the quick tests: before every commit
 # make test    lint and all tests, as CI does
+# make faults  the long fault suite, hours: kills, damaged files, hostile inputs (docs/reliability.md); goes on where it was
 # make lint    style and types alone
 # make torcs   the racing simulator: Debian's TORCS, and our worker built against it and checked (as root; 500 MB)
 # make system  the Debian packages that some tests need, where they can be installed; `make test` does it
@@ -25,7 +26,7 @@ DEBIAN := chromium chromium-driver libegl1 libgl1-mesa-dri
 APT := apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20
 APT_UPDATE := timeout 60 $(APT) -o APT::Update::Error-Mode=any update
 
-.PHONY: setup demo lint check system torcs test lock clean
+.PHONY: setup demo lint check system torcs test faults lock clean
 
 setup: .venv/.installed
 
@@ -43,6 +44,9 @@ check: lint
 test: lint system
 	@$(MAKE) -s torcs || echo "note: tests of racing are skipped; what they need is in the line above"
 	$(TEST_ENV) $(BIN)/pytest -n $(JOBS)
+
+faults: setup
+	$(TEST_ENV) $(BIN)/python -m tests.faults --kills 1000 --damages 10000 --inputs 10000 --seed 0
 
 torcs: setup
 	@$(BIN)/python -m sparc.envs.racing.torcs.install

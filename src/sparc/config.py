@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple, get_origin, get_type_hints
 
@@ -24,6 +25,7 @@ def option(default: Any, help: str, *, low: float | None = None, high: float | N
 
 
 MAX_SEED = 2**31 - 1
+MAX_FILE_BYTES, MAX_FILE_VALUES = 1_000_000, 100_000  # of a config or suite file
 MIN_RENORM_BATCH = 8  # the mean and variance of fewer rows say little
 
 
@@ -34,26 +36,28 @@ class Config:
     method: str = dataclasses.field(metadata={"help": "a method's name, or module:name, see `sparc methods`"})
     env: str = dataclasses.field(metadata={"help": "an environment id, see `sparc envs`"})
     seed: int = option(0, "seed of networks, exploration, minibatches and environments", low=0, high=MAX_SEED)
-    updates: int = option(3_000_000, "number of gradient updates in all", low=1)
+    updates: int = option(3_000_000, "number of gradient updates in all", low=1, high=10**12)
     env_options: dict[str, Any] = dataclasses.field(
         default_factory=dict, metadata={"help": "options of the environment, e.g. change_probability=0.01"}
     )
 
-    width: int = option(256, "units of each observation and decision layer", low=1)
-    latent: int = option(32, "units of the context encoding ψ(c) and of its estimate φ(h)", low=1)
-    num_quantiles: int = option(32, "quantiles of each critic; 1 gives plain SAC", low=1)
-    history_length: int = option(50, "observation-action pairs in the history h", low=1)
+    width: int = option(256, "units of each observation and decision layer", low=1, high=16_384)
+    latent: int = option(32, "units of the context encoding ψ(c) and of its estimate φ(h)", low=1, high=4_096)
+    num_quantiles: int = option(32, "quantiles of each critic; 1 gives plain SAC", low=1, high=1_024)
+    history_length: int = option(50, "observation-action pairs in the history h", low=1, high=10_000)
 
-    batch_size: int = option(32, "transitions in a minibatch", low=1)
+    batch_size: int = option(32, "transitions in a minibatch", low=1, high=2**20)
     learning_rate: float = option(3e-4, "Adam's step for actor and critics", above=0)
     adapter_learning_rate: float = option(3e-4, "Adam's step for the history adapter φ", above=0)
-    adapter_batch_size: int = option(0, "most rows of the minibatch that φ's regression uses; 0: all", low=0)
+    adapter_batch_size: int = option(
+        0, "most rows of the minibatch that φ's regression uses; 0: all", low=0, high=2**20
+    )
     adam_beta1: float = option(0.9, "Adam's decay rate β₁ of the first moment", low=0, below=1)
     final_lr_fraction: float = option(
         1.0, "share of the learning rates left at the end, falling linearly", low=0, high=1
     )
     discount: float = option(0.99, "discount factor γ", low=0, high=1)
-    n_step: int = option(1, "rewards summed before the critics take over", low=1)
+    n_step: int = option(1, "rewards summed before the critics take over", low=1, high=1_000)
     target_networks: bool = option(True, "bootstrap from target critics; without them, from the critics themselves")
     tau: float = option(0.005, "share τ by which the target critics follow", above=0, high=1)
     batch_renorm: bool = option(False, "batch renormalisation in the critics' layers")
@@ -67,14 +71,20 @@ class Config:
     normalize_observations: bool = option(False, "standardise observations by their running mean and variance")
     observation_clip: float = option(10.0, "largest absolute value of a standardised observation", above=0)
 
-    num_envs: int = option(10, "environments stepped together", low=1)
-    steps_per_update: int = option(1, "environment steps per gradient update", low=1)
-    random_steps: int = option(5_000, "environment steps with random actions before the first update", low=1)
-    replay_capacity: int = option(1_000_000, "newest transitions that minibatches are drawn from", low=1)
+    num_envs: int = option(10, "environments stepped together", low=1, high=100_000)
+    steps_per_update: int = option(1, "environment steps per gradient update", low=1, high=100_000)
+    random_steps: int = option(
+        5_000, "environment steps with random actions before the first update", low=1, high=10**9
+    )
+    replay_capacity: int = option(1_000_000, "newest transitions that minibatches are drawn from", low=1, high=10**10)
 
-    chunk: int = option(50, "updates per compiled call; as many environment steps are collected at a time", low=1)
-    log_every: int = option(1_000, "updates between two lines of metrics", low=1)
-    evaluate_every: int = option(10_000, "updates between two evaluations, each followed by a checkpoint", low=1)
+    chunk: int = option(
+        50, "updates per compiled call; as many environment steps are collected at a time", low=1, high=10**6
+    )
+    log_every: int = option(1_000, "updates between two lines of metrics", low=1, high=10**12)
+    evaluate_every: int = option(
+        10_000, "updates between two evaluations, each followed by a checkpoint", low=1, high=10**12
+    )
 
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # the method's own, see `declare_options`
 
@@ -309,15 +319,33 @@ def read_config(path: Path, what: str = "config file") -> dict[str, Any]:
     import yaml
 
     try:
-        with path.open("rb") as file:  # from a file and not from its text: the error then quotes no lines
-            values = yaml.safe_load(file)
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise UserError(f"The {what} {path} has more than {MAX_FILE_BYTES:,} bytes: it is no {what}.")
+        stream = BytesIO(data)  # as from a file and not from its text: the error then quotes no lines
+        stream.name = str(path)
+        values = yaml.safe_load(stream)
+        if expanded(values, {}) > MAX_FILE_VALUES:
+            raise UserError(f"The {what} {path} has more than {MAX_FILE_VALUES:,} values: it is no {what}.")
     except OSError as error:
         raise UserError(f"Cannot read the {what} {path}: {error.strerror}.") from error
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError: an invalid date
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also: an invalid date; lists in lists in lists
         raise UserError(f"Cannot read the {what} {path}: {' '.join(str(error).split())}.") from error
     if not isinstance(values, dict):
         raise UserError(f"The {what} {path} must hold `field: value` lines.")
     return values
+
+
+def expanded(value: Any, known: dict[int, int]) -> int:
+    """Return how many values there are with every alias written out, without doing that."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = MAX_FILE_VALUES + 1  # what contains itself has no end
+        inside = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(expanded(each, known) for each in inside)
+    return known[id(value)]
 
 
 def multiple_of(name: str, value: int, base: int, base_name: str) -> None:

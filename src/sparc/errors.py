@@ -1,6 +1,10 @@
 """Errors that are written for the person who reads them: what was wrong, where, what to do, in one line."""
 
 import difflib
+import errno
+import os
+import resource
+import shutil
 import sysconfig
 import traceback
 from collections.abc import Iterable
@@ -9,6 +13,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent
 LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 LISTED = 16  # options that an error lists at most
+UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 class SparcError(Exception):
@@ -64,3 +69,38 @@ def line_of(error: BaseException) -> str:
 def is_in(file: str, folders: list[Path]) -> bool:
     """Return whether a file is in one of these folders, or in none at all, as code that Python itself made."""
     return file.startswith("<") or any(Path(file).is_relative_to(folder) for folder in folders)
+
+
+def cannot_write(path: Path, error: OSError, remedy: str, needed: int | None = None) -> RunFailure:
+    """Return a failure that names the file, what is wrong with it, the space it needs, and what to do."""
+    return RunFailure(f"Cannot write {path}: {describe_os_error(error, path, needed)}, then {remedy}.")
+
+
+def describe_os_error(error: OSError, path: Path | None = None, needed: int | None = None) -> str:
+    """Return what a failed call of the system means and what to do first, without a full stop."""
+    folder = next((found for found in path.absolute().parents if found.exists()), None) if path else None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        room = f"{in_bytes(shutil.disk_usage(folder).free)} free" if folder else ""
+        sizes = " and ".join(filter(None, (f"{in_bytes(needed)} needed" if needed is not None else "", room)))
+        which = "the disk is full" if error.errno == errno.ENOSPC else "the quota is used up"
+        return f"{which}{f', {sizes}' if sizes else ''}; make room"
+    if error.errno == errno.EFBIG:
+        return f"{f'{in_bytes(needed)} are' if needed else 'it is'} more than a file may have here; see `ulimit -f`"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"too many open files, this process may have {limit:,}; raise that, `ulimit -n {max(4096, 2 * limit)}`"
+    if error.errno == errno.ENOMEM:
+        return "the memory is used up; end other programs"
+    if error.errno == errno.ENOENT and path is not None and folder != path.absolute().parent:
+        return f"its folder {path.parent} was moved or deleted; put it back"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"no permission ({os.strerror(error.errno)}); change that, or choose another folder"
+    return error.strerror or str(error)
+
+
+def in_bytes(size: float) -> str:
+    """Return a size with its unit: 512 bytes, 3.1 MB."""
+    power = 0
+    while size >= 1000 and power < len(UNITS) - 1:
+        size, power = size / 1000, power + 1
+    return f"{size:.{0 if size >= 100 or not power else 1}f} {UNITS[power]}"

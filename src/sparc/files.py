@@ -164,6 +164,8 @@ def read_table(path: Path) -> Table:
         raise Damaged(f"{path.name} cannot be read: {error}") from None
     if not text.endswith("\n"):
         raise Damaged(f"{path.name} is cut short")
+    if "'" in text:
+        names, *rows = ([unshield(value) for value in row] for row in (names, *rows))
     for line, row in enumerate(rows, 2):
         if len(row) != len(names):
             raise Damaged(f"line {line} of {path.name} has {len(row)} cells instead of {len(names)}")
@@ -178,11 +180,11 @@ def read_unpacked(path: Path) -> bytes:
 
 
 def write_table(path: Path, columns: Iterable[str], rows: Iterable[Iterable[Any]], line_end: str = "\n") -> None:
-    """Write a CSV file, all or nothing."""
+    """Write a CSV file, all or nothing; text that a spreadsheet would run as a formula is quoted."""
     with rewritten(path, newline="") as file:
         writer = csv.writer(file, lineterminator=line_end)
-        writer.writerow(columns)
-        writer.writerows(rows)
+        writer.writerow(map(shield, columns))
+        writer.writerows(map(shield, row) for row in rows)
     packed_as(path).unlink(missing_ok=True)  # it would be older
 
 
@@ -191,6 +193,25 @@ def cell(value: Any) -> Any:
     if isinstance(value, str):
         return str(value)
     return "" if np.isnan(value) else f"{value:.8g}"
+
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of one
+
+
+def shield(value: Any) -> Any:
+    """Quote text that a spreadsheet would run as a formula; `unshield` undoes it."""
+    if not isinstance(value, str) or not value.lstrip("'").startswith(FORMULA):
+        return value
+    try:
+        float(value)
+        return value
+    except ValueError:
+        return f"'{value}"
+
+
+def unshield(text: str) -> str:
+    """Return what `shield` was given."""
+    return text[1:] if text.startswith("'") and text[1:].lstrip("'").startswith(FORMULA) else text
 
 
 def packed_as(path: Path) -> Path:

@@ -8,11 +8,12 @@ import os
 import platform
 import resource
 import signal
+import sys
 import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -31,6 +32,22 @@ def usable_cores() -> int:
     if (limit := os.environ.get("NPROC", "")).isdecimal() and int(limit) > 0:
         return int(limit)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+THREAD_FLAGS = ("NPROC", "XLA_FLAGS")  # by which XLA divides its work, which shows in the last bits
+
+
+def thread_flags() -> dict[str, str]:
+    """Return the variables that this process's bits depend on; their words in order, for XLA reads them in any."""
+    return {name: " ".join(sorted(set(os.environ.get(name, "").split()))) for name in THREAD_FLAGS}
+
+
+def adopt_thread_flags(flags: Mapping[str, str]) -> None:
+    """Set the variables that a run began with, where the user has not set them, as long as JAX has not read them."""
+    if "jax" not in sys.modules:
+        for name in THREAD_FLAGS:
+            if flags.get(name) and not os.environ.get(name):
+                os.environ[name] = flags[name]
 
 
 def keep_freed_memory() -> None:

@@ -400,7 +400,8 @@ def test_a_run_is_measured_and_read_again(runs: dict[str, Run], method: str) -> 
     assert adapt_run(run, number, 3, lambda *call: calls.append(call)) == ""
     kinds = ["adaptation.json", "trace.csv", *(["latents.csv"] if adapter else [])]
     assert {file.name for file in run.evaluations.iterdir()} == {f"{number}-{kind}" for kind in kinds}
-    assert seal_of(run, number) == {"grid": 3, "trace_rows": 200, "latents_rows": 9 if adapter else None, "note": ""}
+    told = {"grid": 3, "trace_rows": 200, "latents_rows": 9 if adapter else None, "note": ""}
+    assert seal_of(run, number).items() >= told.items()
     assert calls == [(step, 100) for step in range(1, 101)] * (2 if adapter else 1)
     policy, psi = load_with_psi(run, number)
     (found, found_latents), made = read_adaptation(run, number, 3), trace(policy, psi, BOAT)

@@ -231,7 +231,7 @@ def test_debug_shows_the_traceback_and_the_same_code(sparc_cli: Cli, words: tupl
     ("error", "code", "line"),
     [
         (KeyboardInterrupt(), 130, "sparc: interrupted."),
-        (OSError(28, "No space left on device", "runs/x"), 1, "sparc: No space left on device: runs/x."),
+        (OSError(20, "Not a directory", "runs/x"), 1, "sparc: runs/x: Not a directory."),
         (RuntimeError("two\nlines"), 1, "sparc: RuntimeError: two lines (run again with --debug to see where)"),
     ],
 )

@@ -240,14 +240,14 @@ def killed(*_: Any, **__: Any) -> None:
     raise Killed
 
 
-@pytest.mark.parametrize("step", ["sync", "checksum", "digest"])
+@pytest.mark.parametrize("step", ["sync", "digest"])
 @pytest.mark.parametrize("number", [10, 20])
 def test_a_full_disk_leaves_the_checkpoints_before_it_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, number: int
 ) -> None:
     save(tmp_path, 10, SOME, SHIPPED, META_OF)
     monkeypatch.setattr(checkpoint, step, full_disk)
-    with pytest.raises(RunFailure, match="No space left on device") as caught:
+    with pytest.raises(RunFailure, match=r"the disk is full, .* free; make room") as caught:
         save(tmp_path, number, {"a": np.ones(3)}, {}, {})
     monkeypatch.undo()
     assert str(tmp_path / str(number)) in str(caught.value) and "\n" not in str(caught.value)
@@ -269,7 +269,7 @@ def test_a_failed_rename_leaves_the_one_it_would_have_replaced(tmp_path: Path, m
     assert same(load(tmp_path / "10")[0], SOME)
 
 
-@pytest.mark.parametrize("step", ["sync", "checksum"])
+@pytest.mark.parametrize("step", ["sync"])
 def test_a_process_killed_while_saving_leaves_nothing_that_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -303,7 +303,7 @@ except RunFailure as error:
 def test_a_file_that_the_system_cuts_short_is_a_failure_in_one_line(tmp_path: Path) -> None:
     save(tmp_path, 10, SOME, SHIPPED, META_OF)
     done = subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"Cannot write checkpoint {tmp_path / '20'}") and done.stdout.count("\n") == 1
+    assert done.stdout.startswith(f"Cannot write {tmp_path / '20'}") and done.stdout.count("\n") == 1
     assert "sparc resume" in done.stdout
     assert [entry.name for entry in tmp_path.iterdir()] == ["10"]
     assert same(load(tmp_path / "10")[0], SOME)

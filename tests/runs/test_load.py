@@ -29,6 +29,7 @@ from sparc.methods.qr_sac import QrSac, State
 from sparc.methods.spec import Spec
 from sparc.runs import checkpoint, load
 from sparc.runs.run import Run
+from sparc.seals import digest
 
 BOAT, HOPPER, RACE = "DriftingBoat-v0", "WindHopper-v5", "RacePowerMass-forza-v0"
 STORED = Path(__file__).parents[1] / "data" / "run-format-1"
@@ -74,6 +75,7 @@ def save_run(path: Path, config: Config, method: QrSac, state: State) -> Run:
     (path / "config.yaml").write_text(yaml.safe_dump(config.to_dict()))
     entry = get_env(config.env)
     meta: dict[str, Any] = {
+        "config": config.to_dict(),
         "spec": method.describe(state).to_dict(),
         "phase": method.phase,
         "scores": [],
@@ -207,6 +209,10 @@ def test_a_policy_acts_where_its_environment_cannot_be_imported(
     run, _, _ = make_run(tmp_path / "run", tiny)
     before = actions(sparc.load(run.path))
     run.write_config(dataclasses.replace(run.config, env=env))
+    meta = checkpoint.load_meta(run.checkpoints / "0")
+    meta["config"]["env"] = env
+    text = json.dumps({"sha256": digest(meta), "checkpoint": meta})
+    (run.checkpoints / "0" / checkpoint.META).write_text(text)
     np.testing.assert_array_equal(actions(sparc.load(run.path)), before)
 
 

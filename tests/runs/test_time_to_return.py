@@ -26,7 +26,8 @@ def made_up(tmp_path: Path) -> Callable[..., Path]:
 
     def make(returns: list[float], method: str = "oracle", name: str = "run", **values: Any) -> Path:
         run = Run.create(make_config({"method": method, "env": BOAT, **values}), tmp_path / name)
-        lines: list[dict[str, Any]] = [{"kind": "train", "updates": 500, "phase": "train", "processor_s": 30.0}]
+        train = {"kind": "train", "updates": 500, "phase": "train", "updates_per_s": 10.0, "processor_s": 30.0}
+        lines: list[dict[str, Any]] = [train]
         for minute, value in enumerate(returns, start=1):
             lines.append({"kind": "evaluation", "updates": 1_000 * minute, "phase": "train", "mean_return": value,
                           "processor_s": 60.0 * minute})  # fmt: skip

@@ -382,6 +382,7 @@ def test_results_of_earlier_versions_are_read(tmp_path: Path) -> None:
     file = tmp_path / "manifest.json"
     manifest = json.loads(file.read_text())
     assert "criteria" not in manifest  # as it was: then the registry knows
+    del manifest["seals"], manifest["sha256"]
     manifest["physics"] = manifest.pop("variants")
     published = manifest["reference"].pop("measures")
     manifest["reference"]["laps"] = {
@@ -410,3 +411,42 @@ def test_results_know_how_their_measures_are_read(tmp_path: Path) -> None:
     for seeds in declared.measures.values():
         seeds[0].pop("clean")
     assert declared.judged_by == ("return",)  # not of all runs
+
+
+# Seals
+
+
+@pytest.mark.parametrize("kind", ["cells", "curves", "traces", "latents"])
+def test_one_changed_digit_is_named_and_accepted_only_if_asked(tmp_path: Path, kind: str) -> None:
+    write(make_results(envs=(ENV,), grid=3), tmp_path)
+    path = tmp_path / f"{kind}-{ENV}.csv"
+    sound, rng = path.read_text(), np.random.default_rng(0)
+    digits = [at for at, letter in enumerate(sound) if letter.isdigit() and at > sound.index("\n")]
+    refused = 0
+    for at in rng.choice(digits, 50, replace=False):
+        path.write_text(sound[:at] + str((int(sound[at]) + 1) % 10) + sound[at + 1 :])
+        with pytest.raises(UserError, match=rf"damaged|{path.name}.*--accept-edits"):
+            read(tmp_path)
+        try:
+            assert read(tmp_path, accept_edits=True).manifest["edited"] == [path.name]
+            refused += 1
+        except UserError as error:  # it does not fit the other tables
+            assert "damaged" in str(error)
+    assert refused
+
+
+def test_a_changed_manifest_is_named_and_one_of_an_older_version_is_read(tmp_path: Path) -> None:
+    write(make_results(envs=(ENV,), grid=3), tmp_path)
+    manifest = tmp_path / "manifest.json"
+    text = manifest.read_text()
+    manifest.write_text(text.replace('"updates": ', '"updates": 1', 1))
+    with pytest.raises(UserError, match=r"manifest\.json"):
+        read(tmp_path)
+    values = json.loads(text)
+    del values["sha256"]
+    manifest.write_text(json.dumps(values))
+    with pytest.raises(UserError, match=r"manifest\.json"):
+        read(tmp_path)
+    del values["seals"]
+    manifest.write_text(json.dumps(values))
+    assert "edited" not in read(tmp_path).manifest

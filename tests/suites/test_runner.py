@@ -146,6 +146,10 @@ def test_a_killed_suite_leaves_no_process_and_goes_on_bit_for_bit(
     assert f"continue with: {shlex.join(['sparc', 'suite', 'run', str(path), *options])}" in out
     assert not Run.open(killed / member).is_locked()
 
+    by_hand = sparc_cli("resume", killed / member, env={"XLA_FLAGS": "", "NPROC": ""})  # with the runner's own flags
+    assert by_hand.returncode == 0 and "note" not in by_hand.stderr, by_hand
+    flags = [session["flags"] for session in Run.open(killed / member).manifest()["sessions"]]
+    assert all(each == flags[0] for each in flags) and flags[0]["NPROC"] == "1"
     for folder in (killed, whole):
         assert sparc_cli("suite", "run", path, "--run-dir", folder).returncode == 0
     assert_same_run(killed / member, whole / member)
@@ -186,8 +190,8 @@ def test_a_half_written_evaluation_is_made_again(suite_file: Callable[..., Path]
     suite, folder = read_suite(suite_file(methods=["only-obs"])), tmp_path / "runs"
     run = trained(suite, folder, "only-obs")
     rows = stem_of(run, run.choose("best"), 3, 1).with_suffix(".csv")
-    text = rows.read_text()
-    rows.write_text(text[: len(text) // 2])
+    text = rows.read_bytes()
+    rows.write_bytes(text[: len(text) // 2])
     assert state_of(suite, folder, "only-obs").state == "done"  # which is asked often, and so reads no rows
     with pytest.raises(UserError, match="damaged"):
         finished(suite, run)
@@ -203,9 +207,9 @@ def test_a_half_written_evaluation_is_made_again(suite_file: Callable[..., Path]
 
     assert found_by_the_runner()
     lines = text.splitlines(keepends=True)
-    rows.write_text("".join(lines[:-1]))  # whole lines are missing: the summary tells
+    rows.write_bytes(b"".join(lines[:-1]))  # whole lines are missing: the summary tells
     assert found_by_the_runner()
-    rows.write_text(text)
+    rows.write_bytes(text)
     assert not found_by_the_runner()
     summary = rows.with_suffix(".json")
     whole = summary.read_text()
@@ -326,6 +330,25 @@ def test_an_evaluation_is_locked_and_ends_with_the_runner(
     second = sparc_cli("evaluate", run.path, "--grid", 3)
     assert second.returncode == 2 and f"in use by process {os.getpid()}" in second.stderr
     run.close()
+
+
+def test_a_member_that_does_not_stop_is_killed(
+    suite_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = read_suite(suite_file(methods=["only-obs"]))
+    runner = Runner(suite, tmp_path / "runs", jobs=1)
+    (member,) = runner.members
+    runner.console = Console(file=(said := io.StringIO()), width=200)
+    monkeypatch.setattr("sparc.suites.runner.GRACE_SECONDS", 0.5)
+    deaf = "trap '' TERM; echo ready; while true; do sleep 1; done"
+    process = subprocess.Popen(["sh", "-c", deaf], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout:
+        process.stdout.readline()
+        runner.processes[member] = process
+        runner.end()
+    assert process.returncode == -signal.SIGKILL
+    assert "killed, it did not stop within 0.5 s" in said.getvalue()
 
 
 def test_a_glance_at_a_lock_does_not_keep_others_from_it(tmp_path: Path, tiny: dict[str, Any]) -> None:

@@ -250,10 +250,59 @@ def test_no_room_for_a_checkpoint(
     assert result.returncode == 1, result
     lines = [line for line in result.stderr.splitlines() if not re.search(r"^\d+/\d+ updates|: loading JAX", line)]
     assert len(lines) == 1, result.stderr
-    assert lines[0].startswith(f"sparc: Cannot write checkpoint {where}/checkpoints/200: ")
-    assert "Make room" in lines[0] and "sparc resume" in lines[0]
+    assert lines[0].startswith(f"sparc: Cannot write {where}/checkpoints/200: ")
+    assert ("make room" if kind == "file system" else "ulimit -f") in lines[0] and "sparc resume" in lines[0]
     assert not list((run / "checkpoints").glob(".*")), "half a checkpoint is left on a full disk"
     for file in (short_runs[0] / "checkpoints" / "100").iterdir():
         assert (run / "checkpoints" / "100" / file.name).read_bytes() == file.read_bytes(), "an older one was touched"
+    sparc.resume(run)
+    assert_same_run(run, short_runs[1])
+
+
+# `sparc` on such a disk, which fills up completely as soon as a line of metrics is written.
+FILLING = """
+import shutil, subprocess, sys
+from pathlib import Path
+run, disk = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", disk], check=True)
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", "/dev/shm"], check=True)
+Path("/dev/shm/filler").write_bytes(bytes(4096))
+shutil.copytree(run, disk / "run")
+
+def fill(event, arguments):
+    if event == "open" and str(arguments[0]).endswith("metrics.jsonl") and "a" in str(arguments[1]):
+        with open(disk / "filler", "wb", buffering=0) as file:
+            try:
+                while file.write(bytes(4096)):
+                    pass
+            except OSError:
+                pass
+
+from sparc.cli import main
+sys.addaudithook(fill)
+code = main()
+(disk / "filler").unlink()
+shutil.rmtree(run)
+shutil.copytree(disk / "run", run)
+sys.exit(code)
+"""
+
+
+@pytest.mark.skipif(not CAN_MOUNT, reason="needs a file system of its own")
+def test_a_disk_that_fills_up_ends_the_run_with_one_line(
+    short_runs: tuple[Path, Path],
+    tmp_path: Path,
+    sparc_cli: Callable[..., Any],
+    assert_same_run: Compare,
+) -> None:
+    run = shutil.copytree(short_runs[0], tmp_path / "run")
+    (disk := tmp_path / "disk").mkdir()
+    command = (*UNSHARE, sys.executable, "-c", FILLING, str(run), str(disk))
+    result = sparc_cli("resume", disk / "run", "--updates", 200, command=command, env=READ_ONLY_CACHE, timeout=60)
+    assert result.returncode == 1, result
+    lines = [line for line in result.stderr.splitlines() if not re.match(r"\d+/\d+ updates", line)]
+    assert len(lines) == 1, result.stderr
+    assert re.match(rf"sparc: Cannot write {disk}/run/\S+: the disk is full, \S+ \w+ needed and \S+ \w+ free", lines[0])
+    assert f"`sparc resume {disk}/run`" in lines[0]
     sparc.resume(run)
     assert_same_run(run, short_runs[1])

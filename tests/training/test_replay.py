@@ -345,7 +345,7 @@ def test_a_full_disk_is_an_error_at_once_and_leaves_nothing(tmp_path: Path, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(RunFailure, match=r"Cannot reserve .* No space left"):
+    with pytest.raises(RunFailure, match=r"Cannot write .*: the disk is full, .* needed and .* free; make room"):
         make(tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -392,3 +392,45 @@ def test_room_is_reserved_also_where_the_system_has_no_call_for_it(
     reserve(file)
     assert file.read_bytes() == before
     assert file.stat().st_blocks * 512 >= 3_000_000
+
+
+# Checksums
+
+
+@pytest.mark.parametrize("steps", [3, 40, 700, 2500])
+def test_checksums_are_the_same_whenever_they_are_taken_and_see_every_bit_of_live_rows(steps: int) -> None:
+    window, length, margin = 1200, 5, 30
+    often, seldom = (make(window=window, num_envs=2, length=length, margin=margin) for _ in range(2))
+    worlds = Envs(2, 1), Envs(2, 1)
+    for step, events in enumerate(random_events(steps, 2, 12, seed=6)):
+        for replay, world in zip((often, seldom), worlds, strict=True):
+            replay.add(*world.step(events))
+        if step % 37 == 0:
+            often.cursor()
+    cursor = seldom.cursor()
+    assert all(np.array_equal(value, often.cursor()[name]) for name, value in cursor.items())
+    for _ in range(margin):  # what comes after a checkpoint does not touch its rows
+        seldom.add(*worlds[1].step(np.array([9, 1])))
+    seldom.seek(cursor)
+    rng = np.random.default_rng(7)
+    for _ in range(40):
+        lane = int(rng.integers(2))
+        head = int(cursor["head"][lane])
+        row = int(rng.integers(max(0, head - window - length), head))
+        byte = seldom._rows.view(np.uint8).reshape(2, seldom._slots, -1)[lane, row % seldom._slots]
+        at, bit = int(rng.integers(len(byte))), 1 << int(rng.integers(8))
+        byte[at] ^= bit
+        with pytest.raises(RunFailure, match=r"damaged, rows of environment|does not hold"):
+            seldom.seek(cursor)
+        byte[at] ^= bit
+    seldom.seek(cursor)
+
+
+def test_a_flipped_bit_in_the_row_written_ahead_is_noticed() -> None:
+    replay, world = make(window=20, num_envs=1, length=2), Envs(1, 1)
+    for _ in range(5):
+        replay.add(*world.step(np.array([9])))
+    cursor = replay.cursor()
+    replay._rows.view(np.uint8).reshape(replay._slots, -1)[5, 0] ^= 1
+    with pytest.raises(RunFailure, match="damaged"):
+        replay.seek(cursor)

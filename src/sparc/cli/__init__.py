@@ -11,11 +11,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 
 from sparc.cli import bench, demo, deploy, evaluate, lists, live, racing, suite, train, watch
-from sparc.cli.parser import Commands, Parser, add_debug, show_help
-from sparc.errors import SparcError, unknown
+from sparc.cli.parser import Commands, Parser, add_common, show_help
+from sparc.errors import SparcError, describe_os_error, unknown
 from sparc.machine import INTERRUPTED
+from sparc.plugins import named_module, only_imports
 
 DESCRIPTION = "Train, resume and evaluate policies that must work under dynamics they have never seen."
 EXAMPLES = """\
@@ -31,10 +33,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    named = [module for argument in arguments if (module := named_module(argument.rpartition("=")[2]))]
+    trusted = "--allow-import" in map(normalise, arguments)
     if not debug:
         os.environ.setdefault(*QUIET_XLA)
     try:
-        return dispatch(arguments)
+        with only_imports(None if trusted else named):
+            return dispatch(arguments)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not fail too
         return 1
@@ -46,7 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, SparcError):
             code, message = error.exit_code, str(error)
         elif isinstance(error, OSError):
-            code, message = 1, f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}."
+            path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else None
+            code, message = 1, f"{f'{path}: ' if path else ''}{describe_os_error(error, path)}."
+        elif isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+            code, message = 1, "the memory is used up: end other programs, or choose smaller networks or minibatches."
         else:
             code, message = 1, f"{type(error).__name__}: {error} (run again with --debug to see where)"
     print(f"sparc: {' '.join(message.split())}", file=sys.stderr)
@@ -70,7 +78,7 @@ def dispatch(arguments: list[str]) -> int:
 def make_commands() -> Commands:
     """Build the parser and those of all commands."""
     parser = Parser("sparc", description=DESCRIPTION, examples=EXAMPLES)
-    add_debug(parser)
+    add_common(parser)
     parser.add_argument(
         "--version", action="version", version=f"sparc-rl {metadata.version('sparc-rl')}", help="show the version"
     )

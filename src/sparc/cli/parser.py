@@ -58,7 +58,7 @@ class Commands:
         parser: Parser = self._added.add_parser(
             name, help=wrap(help, COMMAND_COLUMN), description=sentence(help), examples=examples, usage=usage
         )
-        add_debug(parser)
+        add_common(parser)
         parser.set_defaults(handler=handler, command=parser)
         self.parsers[name] = parser
         return parser
@@ -106,11 +106,15 @@ def show_help(parser: Parser) -> int:
     return 0
 
 
-def add_debug(parser: Parser) -> None:
-    """Add --debug, which may stand before or behind the command."""
+def add_common(parser: Parser) -> None:
+    """Add the options of all commands, which may stand before or behind the command."""
     parser.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
     )
+    parser.add_argument(
+        "--allow-import", action="store_true", default=argparse.SUPPRESS,
+        help="import the module of a module:name in the file of a run or suite",
+    )  # fmt: skip
 
 
 # Types of options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from pathlib import Path
 
 from sparc.cli.parser import Commands, Parser, parse_int
@@ -53,6 +54,7 @@ def add(commands: Commands) -> None:
     help = "draw the figures and the page again from the tables of a suite's results"
     again = commands.add("report", redraw, help, "sparc report results/mujoco")
     again.add_argument("folder", type=Path, metavar="DIR", help="a folder that `sparc suite report` has written")
+    again.add_argument("--accept-edits", action="store_true", help="use tables that were changed by hand, and say so")
 
 
 def add_suite(parser: Parser) -> None:
@@ -108,6 +110,8 @@ def command_of(parsed: argparse.Namespace) -> str:
     for name in ("updates", "seeds", "envs", "methods", "jobs", "run_dir"):
         if value := getattr(parsed, name):
             words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+    if getattr(parsed, "allow_import", False):
+        words.append("--allow-import")
     return shlex.join(words)
 
 
@@ -138,17 +142,19 @@ def report_suite(parsed: argparse.Namespace) -> int:
 
 def redraw(parsed: argparse.Namespace) -> int:
     """`sparc report`."""
-    return draw(parsed.folder)
+    return draw(parsed.folder, parsed.accept_edits)
 
 
-def draw(folder: Path) -> int:
+def draw(folder: Path, accept_edits: bool = False) -> int:
     """Draw the figures and the page from a folder's tables."""
     from sparc.cli.display import step_bar
     from sparc.report.figures.registry import write_all
     from sparc.report.page import write_report
     from sparc.suites import tables as results
 
-    found = results.read(folder)
+    found = results.read(folder, accept_edits)
+    if edited := found.manifest.get("edited"):
+        print(f"note: changed by hand since `sparc suite report` wrote them: {', '.join(edited)}", file=sys.stderr)
     page = folder / "report.html"
     with step_bar("drawing", "figures") as progress:
         figures = write_all(found, folder / "figures", progress)

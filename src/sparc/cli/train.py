@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from sparc.cli.parser import Commands, parse_int, parse_option, wrap
 from sparc.config import FIELDS, PRESETS, checked, make_config, read_config
 from sparc.errors import UserError
-from sparc.machine import INTERRUPTED, keep_compiled_programs
+from sparc.machine import INTERRUPTED, adopt_thread_flags, keep_compiled_programs
 from sparc.methods import find_method
 from sparc.methods.registry import all_methods, registered
-from sparc.plugins import import_named
+from sparc.plugins import import_named, named_module
 
 if TYPE_CHECKING:  # takes a while
     from sparc.runs.run import Run
@@ -31,7 +30,8 @@ sparc train oracle WindWalker2d-v5 --env-options change_probability=0.01
 sparc train sparc my_file:MyEnv-v0    (registered in ./my_file.py)"""
 RESUME_EXAMPLES = """\
 sparc resume runs/WindHalfCheetah-v5/sparc/seed0-…
-sparc resume RUN --updates 500000"""
+sparc resume RUN --updates 500000
+sparc resume RUN --set learning_rate=1e-4"""
 
 
 def add(commands: Commands) -> None:
@@ -61,6 +61,10 @@ def add(commands: Commands) -> None:
     resume = commands.add("resume", go_on, "continue a run from its newest checkpoint", RESUME_EXAMPLES)
     resume.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     resume.add_argument("--updates", type=parse_int(), metavar="N", help="extend the run to this number of updates")
+    resume.add_argument(
+        "--set", nargs="+", action="extend", type=parse_option, default=[], metavar="K=V",
+        help="change config fields from here on, e.g. learning_rate=1e-4; the manifest keeps what they were",
+    )  # fmt: skip
 
 
 def add_field(add_argument: Callable[..., Any], name: str, field: dataclasses.Field[Any], before: str = "") -> None:
@@ -84,7 +88,7 @@ def load_methods(words: list[str]) -> None:
     """Load plug-ins and the modules of `module:name` arguments: the methods in them have options of their own."""
     all_methods()
     for word in words:
-        if re.fullmatch(r"[A-Za-z_][\w.]*:[\w.-]+", word):
+        if named_module(word):
             with suppress(UserError):  # raised again where the argument is used, with what it should be
                 import_named(word, "module")
 
@@ -108,10 +112,10 @@ def go_on(parsed: argparse.Namespace) -> int:
     """`sparc resume`."""
     from sparc.runs.run import Run
 
-    return train_run(Run.open(parsed.run), parsed.updates)
+    return train_run(Run.open(parsed.run), parsed.updates, dict(parsed.set))
 
 
-def train_run(run: Run, updates: int | None = None) -> int:
+def train_run(run: Run, updates: int | None = None, changes: Mapping[str, Any] | None = None) -> int:
     """Train with a live progress bar and print what to do next."""
     from sparc.cli.display import TrainingBar
     from sparc.envs.measures import RETURN
@@ -119,18 +123,21 @@ def train_run(run: Run, updates: int | None = None) -> int:
     from sparc.runs import checkpoint, select
 
     print(f"run: {run.path}", flush=True)
-    if updates is None and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
+    run.verify_config(but=changes or ())
+    if updates is None and not changes and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
         further = f"extend it with: sparc resume {run.path} --updates N"
         if not run.config.extendable:
             further = "its learning rates have decayed to their end, so train a longer run anew"
         print(f"already at {run.config.updates:,} updates; {further}")
         return 0
+    for session in run.manifest()["sessions"][-1:]:
+        adopt_thread_flags(session.get("flags", {}))  # before JAX is loaded
     try:
         with TrainingBar(run) as bar:
             from sparc.training.loop import run_training
 
             keep_compiled_programs()
-            run_training(run, bar.report, updates)
+            run_training(run, bar.report, updates, changes)
     except (KeyboardInterrupt, SystemExit) as stopped:
         there = checkpoint.numbers(run.checkpoints)
         where = f"at {there[-1]:,} of {run.config.updates:,} updates" if there else "before the first checkpoint"

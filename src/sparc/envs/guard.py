@@ -16,6 +16,7 @@ from sparc.arrays import Array, Flags
 from sparc.envs.contextual import BadReturn, ContextualVectorEnv
 from sparc.errors import RunFailure, SparcError, line_of
 
+MAX_REWARD = 1e15  # the squares of returns must stay within single precision
 SHOWN = 3  # contexts in a message, at most
 
 
@@ -29,6 +30,7 @@ def reset(venv: ContextualVectorEnv, at: str, **how: Any) -> Array:
     with explained(venv, at, contexts):
         obs: Array = venv.reset(**how)[0]
         check_obs(venv, obs, at, venv.contexts)
+        check_contexts(venv, at)
     return obs
 
 
@@ -44,7 +46,8 @@ def step(
         check_obs(venv, obs, at, contexts, running)
         if np.shape(reward) != (venv.num_envs,):
             raise BadReturn(f"rewards of shape {np.shape(reward)} instead of {(venv.num_envs,)}")
-        check_finite(venv, np.isfinite(reward), "a reward", at, contexts, running)
+        check_rewards(venv, reward, at, contexts, running)
+        check_contexts(venv, at, running)
     return obs, reward, terminated, truncated
 
 
@@ -81,6 +84,25 @@ def check_obs(venv: ContextualVectorEnv, obs: Array, at: str, contexts: Array, r
     with np.errstate(over="ignore"):
         finite: Flags = np.isfinite(obs.astype(np.float32)).min(axis=1)
     check_finite(venv, finite, "an observation", at, contexts, running)
+
+
+def check_rewards(
+    venv: ContextualVectorEnv, rewards: Array, at: str, contexts: Array, running: Flags | None = None
+) -> None:
+    """Raise where rewards are not finite, or larger than anything can be learned from."""
+    check_finite(venv, np.isfinite(rewards), "a reward", at, contexts, running)
+    large: Flags = np.abs(rewards) > MAX_REWARD
+    if running is not None:
+        large &= running
+    if large.any():
+        what = f"a reward of {rewards[large][0]:g}, more than the {MAX_REWARD:g} that can be learned from,"
+        raise EnvFailure(f"{name(venv)} returned {what} at {at}{under(venv, contexts[large])}.")
+
+
+def check_contexts(venv: ContextualVectorEnv, at: str, running: Flags | None = None) -> None:
+    """Raise where the environment has a context now that is not finite."""
+    finite: Flags = np.isfinite(venv.contexts).min(axis=1)
+    check_finite(venv, finite, "a context", at, venv.contexts, running)
 
 
 def check_finite(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sparc import seals
 from sparc.acting.adaptation import NO_TRACE, Latents, Trace, latents, switches, trace
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.registry import get_env, make_vector_env
@@ -55,7 +56,9 @@ def adapt_run(run: Run, number: int, grid: int, progress: ProgressCall | None = 
     columns = [found.region, found.step, found.reward, found.distance, found.rows]
     write_columns(file_of(folder, number, TRACE), TRACE_COLUMNS, columns)
     rows = {"trace_rows": len(found.step), "latents_rows": None if mapped is None else len(mapped.psi)}
-    replace(seal, json.dumps({"grid": grid, **rows, "note": note}) + "\n")  # last: where it is, the rest is whole
+    written = [file_of(folder, number, name) for name in (TRACE, *([] if mapped is None else [LATENTS]))]
+    # last: where it is, the rest is whole
+    replace(seal, json.dumps(seals.seal({"grid": grid, **rows, "note": note}, written)) + "\n")
     return note
 
 
@@ -91,6 +94,8 @@ def read_adaptation(run: Run, number: int, grid: int) -> tuple[Trace, Latents | 
         if seal["latents_rows"] is not None:
             mapped = read_latents(file_of(folder, number, LATENTS))
             check_rows(file_of(folder, number, LATENTS), len(mapped.psi), seal["latents_rows"])
+        if changed := seals.changed_files(seal, folder):
+            raise ValueError(f"{changed[0]} is not what was written")
     return found, mapped
 
 
@@ -125,6 +130,8 @@ def read_seal(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path.name} is no JSON") from None
     if not isinstance(seal, dict) or not seal.keys() >= {"grid", "trace_rows", "latents_rows"}:
         raise ValueError(f"{path.name} is not whole")
+    if not seals.is_intact(seal):
+        raise ValueError(f"{path.name} is not what was written")
     return seal
 
 

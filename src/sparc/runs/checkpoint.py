@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from sparc.errors import RunFailure, UserError
+from sparc.errors import RunFailure, UserError, cannot_write
 from sparc.files import sync
+from sparc.seals import checksum, digest
 
 FORMAT = 2  # raise it when an older sparc could no longer read what is written; since 2: the Spec and the policy's file
 ARRAYS, POLICY, META = "arrays.safetensors", "policy.safetensors", "checkpoint.json"
@@ -29,17 +30,19 @@ Meta = dict[str, Any]
 
 def save(folder: Path, updates: int, arrays: Arrays, policy: Arrays, meta: Meta) -> Path:
     """Write checkpoint `updates` into the folder, all or nothing; one of that name is replaced."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save as pack
 
-    target, beside = folder / str(updates), folder / f".{updates}.new"
+    target, beside, size = folder / str(updates), folder / f".{updates}.new", 0
     try:
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         files = {ARRAYS: arrays, POLICY: policy}
+        checksums = {}
         for file, content in files.items():
-            # safetensors wants contiguous arrays and no views
-            save_file({name: np.array(array, order="C") for name, array in content.items()}, beside / file)
-        checksums = {file: checksum(beside / file) for file in files}
+            # safetensors wants contiguous arrays and no views; its own files would be readable by their owner alone
+            packed = pack({name: np.array(array, order="C") for name, array in content.items()})
+            checksums[file], size = hashlib.sha256(packed).hexdigest(), size + len(packed)
+            (beside / file).write_bytes(packed)
         meta = {**meta, "format": FORMAT, "updates": updates, "checksums": checksums}
         (beside / META).write_text(json.dumps({"sha256": digest(meta), "checkpoint": meta}, indent=1))
         for path in (*(beside / file for file in files), beside / META, beside):
@@ -54,12 +57,12 @@ def save(folder: Path, updates: int, arrays: Arrays, policy: Arrays, meta: Meta)
         sync(folder)
         if replaced is not None:
             shutil.rmtree(replaced, ignore_errors=True)
-    except Exception as error:
+    except OSError as error:
         shutil.rmtree(beside, ignore_errors=True)
-        if isinstance(error, OSError) or "os error" in str(error).lower():  # safetensors wraps it
-            raise RunFailure(
-                f"Cannot write checkpoint {target}: {error}. Make room; `sparc resume` goes on from the one before it."
-            ) from error
+        how = f"`sparc resume {folder.parent}`, which goes on from the checkpoint before it"
+        raise cannot_write(target, error, how, size) from error
+    except Exception:
+        shutil.rmtree(beside, ignore_errors=True)
         raise
     return target
 
@@ -202,12 +205,3 @@ def unflatten(template: Any, arrays: Arrays, prefix: str) -> Any:
 def section(arrays: Arrays, prefix: str) -> Arrays:
     """Take the arrays whose names begin with a prefix, without it."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def digest(meta: Meta) -> str:
-    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
-
-
-def checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -38,6 +38,7 @@ def load_with_psi(run: Run, number: int) -> tuple[Policy, ContextEncoder | None]
     """Load a checkpoint's policy and the ψ that its φ learned to guess; None where no adapter acts."""
     folder = run.checkpoints / str(number)
     meta = checkpoint.load_meta(folder)
+    run.check_config(number, meta["config"])
     if (entry := find_env(run.config.env)) is not None:
         check_env(run, meta, entry)
     policy, psi = load_policy(folder, meta) if "spec" in meta else load_from_state(run, folder)

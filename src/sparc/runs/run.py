@@ -13,23 +13,33 @@ import platform
 import shutil
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
+from sparc import seals
 from sparc.config import Config, make_config, read_config
 from sparc.envs.registry import make_vector_env
-from sparc.errors import RunFailure, UserError
+from sparc.errors import RunFailure, UserError, cannot_write, describe_os_error, in_bytes, unknown
 from sparc.files import Lock, is_held, replace
-from sparc.machine import processor, usable_cores
+from sparc.machine import processor, thread_flags, usable_cores
 from sparc.methods import find_method, phase_span
 from sparc.runs import checkpoint, select
+from sparc.runs.board import Board
+from sparc.runs.metrics import encode, read_metrics
 
+NETWORKS = 80  # arrays of width × width at least: actor, critics and targets of two layers, each with Adam's moments
+# Fields that may change in the middle of a run: no array depends on them, and no step of it is repeated otherwise.
+CHANGEABLE = (
+    "learning_rate", "adapter_learning_rate", "critic_clip", "tau", "batch_size", "adapter_batch_size", "log_every",
+)  # fmt: skip
 PACKAGES = ("sparc-rl", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")
 
 
@@ -42,14 +52,15 @@ class Run:
         self.evaluations, self.metrics = path / "evaluations", path / "metrics.jsonl"
         self.training, self.evaluating = path / ".lock", path / ".evaluating"  # locks
         self._made: list[Path] | None = None  # the folders that `create` made, innermost first
-        self._board: Any = None
+        self._board: Board | None = None
         self._lock: Lock | None = None
+        self._manifest_lost = False
 
     @classmethod
     def create(cls, config: Config, path: Path | None = None) -> Run:
         """Make a new run directory; an existing one is never overwritten, a wrong name or option leaves none behind."""
         find_method(config.method)
-        make_vector_env(config.env, 1, **config.env_options).close()
+        check_resources(config)
         paths = [path] if path is not None else default_paths(config)
         for path in paths:
             run = cls(path, config)
@@ -75,7 +86,7 @@ class Run:
             except FileExistsError:
                 continue
             except OSError as error:
-                raise UserError(f"Cannot create the run directory {path}: {error.strerror}.") from error
+                raise UserError(f"Cannot create the run directory {path}: {describe_os_error(error, path)}.") from error
         raise UserError(f"{path} exists: continue it with `sparc resume {path}`, or choose another --run-dir.")
 
     @classmethod
@@ -121,6 +132,47 @@ class Run:
             )
         self.write_config(dataclasses.replace(self.config, updates=updates))
 
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Change fields of the config from the newest checkpoint on, and note that in the manifest."""
+        before = self.config.to_dict()
+        for name in values:
+            if name not in before:
+                raise unknown("config field", name, CHANGEABLE)
+            if name not in CHANGEABLE:
+                raise UserError(f"{name} cannot be changed in the middle of a run, only {', '.join(CHANGEABLE)}.")
+        self.write_config(make_config({**before, **values}))
+        after = self.config.to_dict()
+        manifest = self.manifest()
+        fields = {name: [before[name], after[name]] for name in values}
+        manifest.setdefault("changes", []).append({"from_updates": self.updates(), "fields": fields})
+        self.write_manifest(manifest)
+
+    def verify_config(self, but: Iterable[str] = ()) -> None:
+        """Hold the config against the newest checkpoint that can be read; fields that will be changed may differ."""
+        for number in reversed(checkpoint.numbers(self.checkpoints)):
+            try:
+                meta = checkpoint.load_meta(self.checkpoints / str(number))
+            except RunFailure:
+                continue  # whoever loads that one is told
+            return self.check_config(number, meta["config"], but)
+
+    def check_config(self, updates: int, trained: Mapping[str, Any], but: Iterable[str] = ()) -> None:
+        """Refuse a config.yaml that is not what a checkpoint was trained with and what `change` has noted since."""
+        expected = make_config(trained).to_dict()
+        for change in self.manifest().get("changes", []):
+            if change["from_updates"] >= updates:
+                expected |= {name: now for name, (_, now) in change["fields"].items()}
+        now = self.config.to_dict()
+        if self.config.extendable and now["updates"] > expected["updates"]:
+            expected["updates"] = now["updates"]
+        for name, value in now.items():
+            if value != expected.get(name) and name not in but:
+                openly = f", or change it openly, `sparc resume {self.path} --set {name}={value}`"
+                raise UserError(
+                    f"{self.path / 'config.yaml'} has {name}: {value}, but checkpoint {updates} was trained with "
+                    f"{expected.get(name)}: put that back{openly if name in CHANGEABLE else ''}."
+                )
+
     def lock(self, file: Path | None = None) -> None:
         """Take the run for this process, to train it or, with `evaluating`, to evaluate it; however the process ends,
         the lock goes with it.
@@ -133,61 +185,76 @@ class Run:
 
     def begin(self, updates: int) -> None:
         """Note who goes on from where; drop the metrics of updates that a killed process did but did not save."""
-        from tensorboardX import SummaryWriter
-
-        kept = [line for line in self.records() if line["updates"] <= updates]
-        replace(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
+        self.trim_metrics(updates)
         manifest = self.manifest()
         entry = session(updates)
-        same = ("versions", "machine")  # XLA divides its work by the cores, which shows in the last bits
-        if manifest["sessions"] and any(manifest["sessions"][-1][key] != entry[key] for key in same):
-            other = "library versions, machine or number of usable cores"
-            print(f"note: other {other} than before; the run goes on, but not bit for bit.", file=sys.stderr)
+        if manifest["sessions"] and (others := differences(manifest["sessions"][-1], entry)):
+            print(f"note: {'; '.join(others)}. The run goes on, but not bit for bit.", file=sys.stderr)
         manifest["sessions"].append(entry)
-        replace(self.path / "manifest.json", json.dumps(manifest, indent=1) + "\n")
-        self._board = SummaryWriter(str(self.path / "tensorboard"), purge_step=updates + 1)
+        self.write_manifest(manifest)
+        self._board = Board(self.path / "tensorboard", first_step=updates + 1)
+
+    def trim_metrics(self, updates: int) -> None:
+        """Drop the metrics of later updates, and damaged lines, of which the old file is kept."""
+        found = read_metrics(self.metrics)
+        if found.note:
+            print(f"note: {found.note}.", file=sys.stderr)
+            self.keep_damaged(self.metrics)
+        kept = [line for line in found.lines if line.record["updates"] <= updates]
+        last = max((line.record["updates"] for line in kept), default=0)
+        if updates - last >= self.config.log_every:
+            print(f"note: {self.metrics} ends at update {last:,}, the run is at {updates:,}.", file=sys.stderr)
+        lines = [line.text.decode() for line in kept]
+        replace(self.metrics, "".join(f"{line}\n" for line in lines))
 
     def manifest(self) -> dict[str, Any]:
         """Read the manifest: method, environment, seed and one entry per process that trained."""
+        file = self.path / "manifest.json"
         try:
-            manifest: dict[str, Any] = json.loads((self.path / "manifest.json").read_text())
-            return manifest
-        except (OSError, ValueError):
-            return {"method": self.config.method, "env": self.config.env, "seed": self.config.seed, "sessions": []}
+            manifest: dict[str, Any] = json.loads(file.read_bytes())
+            whole = all({"from_updates", "versions", "machine"} <= session.keys() for session in manifest["sessions"])
+            if not whole or not seals.is_intact(manifest):
+                raise ValueError
+            return {name: value for name, value in manifest.items() if name != seals.SEAL}
+        except FileNotFoundError:
+            pass
+        except (ValueError, LookupError, TypeError, AttributeError):
+            if not self._manifest_lost:
+                self._manifest_lost = self.keep_damaged(file)
+        return {"method": self.config.method, "env": self.config.env, "seed": self.config.seed, "sessions": []}
+
+    def write_manifest(self, manifest: dict[str, Any]) -> None:
+        """Write the manifest, all or nothing."""
+        replace(self.path / "manifest.json", json.dumps(seals.seal(manifest), indent=1) + "\n")
+
+    def keep_damaged(self, file: Path) -> bool:
+        """Say that a file is damaged; a process that holds the run keeps it as it was, for it will be written anew."""
+        kept = ""
+        if self._lock is not None:
+            names = (file.with_name(f"{file.stem}.damaged-{number}{file.suffix}") for number in count(1))
+            shutil.copyfile(file, copy := next(path for path in names if not path.exists()))
+            kept = f" It is kept as {copy.name}."
+        print(f"note: {file} is damaged, and what is lost of it is not used.{kept}", file=sys.stderr)
+        return True
 
     def log(self, record: dict[str, Any], titles: Mapping[str, str] | None = None) -> None:
         """Append a line to metrics.jsonl and its numbers to TensorBoard; `kind` is train or evaluation.
 
         In TensorBoard, a number with a title goes by that.
         """
-        titles = titles or {}
+        line, titles = encode(record), titles or {}
         try:
-            with self.metrics.open("a") as file:
-                file.write(json.dumps(record) + "\n")
-            for name, value in record.items():
-                if isinstance(value, float):
-                    self._board.add_scalar(f"{record['kind']}/{titles.get(name, name)}", value, record["updates"])
+            with self.metrics.open("ab") as file:
+                file.write(line)
         except OSError as error:
-            raise RunFailure(
-                f"Cannot write {self.metrics}: {error.strerror}. Make room, then `sparc resume {self.path}`."
-            ) from error
+            raise cannot_write(self.metrics, error, f"`sparc resume {self.path}`", len(line)) from error
+        if self._board is not None:
+            numbers = {titles.get(name, name): value for name, value in record.items() if isinstance(value, float)}
+            self._board.add({f"{record['kind']}/{name}": value for name, value in numbers.items()}, record["updates"])
 
     def records(self, newest: int | None = None) -> list[dict[str, Any]]:
-        """Read metrics.jsonl, or the lines within its newest bytes, without a last line that a kill cut short."""
-        if not self.metrics.exists():
-            return []
-        with self.metrics.open("rb") as file:
-            if newest is not None and (skipped := self.metrics.stat().st_size - newest) > 0:
-                file.seek(skipped)
-                file.readline()
-            lines = file.read().decode().splitlines()
-        records = []
-        for line in lines:
-            try:
-                records.append(json.loads(line))
-            except ValueError:
-                break
-        return records
+        """Return the sound lines of metrics.jsonl, or of its newest bytes."""
+        return read_metrics(self.metrics, newest).records
 
     def evaluation(self, updates: int) -> dict[str, Any] | None:
         """Find what the evaluation after so many updates of training gave."""
@@ -199,16 +266,19 @@ class Run:
         return max(checkpoint.numbers(self.checkpoints), default=0)
 
     def best(self) -> int | None:
-        """Find the best checkpoint of the run's current phase by what its newest sound one knows; None without any."""
+        """Find the best checkpoint of the run's current phase by what its newest one knows; None without any."""
         there = checkpoint.numbers(self.checkpoints)
-        for number in reversed(there):
-            try:
-                meta = checkpoint.load_meta(self.checkpoints / str(number))
-            except RunFailure:
-                continue  # whoever loads that one is told
-            choice = {updates: value for updates, value in checkpoint.load_choice(meta).items() if updates in there}
-            return select.best(choice, *phase_span(self.config, meta["phase"]))
-        return None
+        if not there:
+            return None
+        try:
+            meta = checkpoint.load_meta(self.checkpoints / str(there[-1]))
+        except RunFailure as error:
+            others = f", or name one, --checkpoint {there[-2]}" if len(there) > 1 else ""
+            raise RunFailure(
+                f"{error} Which one is best stands in the newest: train it again, `sparc resume {self.path}`{others}."
+            ) from error
+        choice = {updates: value for updates, value in checkpoint.load_choice(meta).items() if updates in there}
+        return select.best(choice, *phase_span(self.config, meta["phase"]))
 
     def choose(self, which: str | int) -> int:
         """Find the checkpoint meant by best, last or a number of updates."""
@@ -240,6 +310,26 @@ def default_paths(config: Config) -> list[Path]:
     return [path, *(path.with_name(f"{path.name}-{number}") for number in range(2, 100))]
 
 
+def check_resources(config: Config) -> None:
+    """Make the environment once; refuse a run whose replay or minibatches are larger than the machine."""
+    venv = make_vector_env(config.env, 1, **config.env_options)
+    obs, action, contexts = venv.single_observation_space.shape, venv.single_action_space.shape, venv.context_space.size
+    venv.close()
+    step = int(np.prod(obs or ())) + int(np.prod(action or ()))
+    margin = 2 * ((2 * config.evaluate_every + config.chunk) * config.steps_per_update + config.random_steps)
+    rows = config.replay_capacity + margin + config.num_envs * (config.history_length + 1)
+    batch = config.chunk * config.batch_size * step * (2 * config.history_length + config.n_step + 2)
+    networks = NETWORKS * config.width * (config.width + step)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = shutil.disk_usage(Path.cwd()).free
+    for needed, there, what, fields in (
+        (4 * rows * (step + contexts + 4), free, "The replay needs {} of disk, {} are free", "replay_capacity"),
+        (4 * (batch + networks), memory, "It needs {} of memory, the machine has {}", "width, batch_size or chunk"),
+    ):
+        if needed > there:
+            raise UserError(f"{what.format(in_bytes(needed), in_bytes(there))}: choose a smaller {fields}.")
+
+
 def session(updates: int) -> dict[str, Any]:
     """Describe this process and machine."""
     versions = {"python": platform.python_version()}
@@ -253,8 +343,20 @@ def session(updates: int) -> dict[str, Any]:
         "from_updates": updates,
         "command": sys.argv,
         "machine": {"system": platform.platform(), "processor": processor(), "cores": usable_cores()},
+        "flags": thread_flags(),
         "versions": versions,
     }
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return in what two sessions differ that shows in the last bits; what an older version did not note is equal."""
+    return [
+        f"{name} is {value or 'not set'} and was {old[name] or 'not set'}"
+        for part in ("versions", "machine", "flags")
+        for old in [before.get(part, {})]
+        for name, value in now[part].items()
+        if name in old and old[name] != value
+    ]
 
 
 def _runs_below(path: Path) -> str:

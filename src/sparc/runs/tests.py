@@ -11,31 +11,42 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparc.acting.evaluate import Evaluation, evaluate
-from sparc.contexts import ContextSpace
+from sparc.contexts import ContextSpace, Finite
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.registry import get_env
 from sparc.errors import UserError
 from sparc.runs.run import Run
+from sparc.seals import SEALS, changed_files, checksum
+
+MAX_ROWS = 1_000_000  # episodes of one evaluation, which run side by side
 
 
 def read_evaluation(stem: Path) -> Evaluation:
     """Read an evaluation's rows and hold them against its summary."""
-    summary = read_summary(stem)
+    written = read_written(stem)
     try:
         evaluation = Evaluation.read_csv(stem.with_suffix(".csv"))
-        if summary != evaluation.summary():
+        if written["summary"] != evaluation.summary() or changed_files(written, stem.parent):
             raise ValueError("rows and summary do not fit together")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise damaged(stem, error) from error
     return evaluation
 
 
 def read_summary(stem: Path) -> dict[str, dict[str, Any]]:
     """Read an evaluation's summary alone, which is written last: where it is, the rows are there as well."""
+    summary: dict[str, dict[str, Any]] = read_written(stem)["summary"]
+    return summary
+
+
+def read_written(stem: Path) -> dict[str, Any]:
+    """Read an evaluation's JSON: its summary, the checksum of its rows, and what was tested how."""
     try:
-        summary: dict[str, dict[str, Any]] = json.loads(stem.with_suffix(".json").read_text())["summary"]
-        return summary
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        written: dict[str, Any] = json.loads(stem.with_suffix(".json").read_text())
+        if not isinstance(written["summary"], dict):
+            raise ValueError("it has no summary")
+        return written
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise damaged(stem, error) from error
 
 
@@ -108,6 +119,11 @@ def evaluate_run(
 
     number = run.choose(which)
     env, space = run.config.env, get_env(run.config.env).context_space
+    count = len(space.test.values) if isinstance(space.test, Finite) else grid**space.size
+    if part:
+        count = len(part.contexts)
+    if count * episodes > MAX_ROWS:
+        raise UserError(f"{count * episodes:,} episodes are more than {MAX_ROWS:,}: lower --grid or --episodes.")
     policy = load(run.path, number)
     options = tested_with(run, variant)
     contexts = part.contexts if part else space.grid(grid)
@@ -116,11 +132,12 @@ def evaluate_run(
     if out is not None:
         stem = out / stem.name
     stem.parent.mkdir(parents=True, exist_ok=True)
-    about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number,
+    about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number, "checkpoint": which,
              "grid": grid, "episodes": episodes, "reads": policy.reads, "options": options}  # fmt: skip
     if part:
         del about["grid"]
         about["part"] = list(dict.fromkeys(evaluation.labels)) or part.contexts.tolist()
     evaluation.write_csv(stem.with_suffix(".csv"))
+    about |= {SEALS: {f"{stem.name}.csv": checksum(stem.with_suffix(".csv"))}}
     evaluation.write_json(stem.with_suffix(".json"), **about)  # last: where it is, the rest is whole
     return evaluation, stem

@@ -9,6 +9,7 @@ from typing import Any
 
 from sparc.errors import UserError
 from sparc.methods import find_method
+from sparc.runs.metrics import read_metrics
 from sparc.runs.run import Run
 
 RULE = "reached: the first evaluation at or above the return; held: the first one from which on all are"
@@ -24,7 +25,8 @@ def times_to_return(paths: Sequence[Path], value: float) -> dict[str, Any]:
 def time_to_return(run: Run, value: float) -> dict[str, Any]:
     """Return where one run reaches a return, and where it holds it; None where it does not."""
     phase = find_method(run.config.method).last_phase  # RMA's first phase tests the expert, not what is shipped
-    found = [line for line in run.records() if line["kind"] == "evaluation" and line["phase"] == phase]
+    metrics = read_metrics(run.metrics)
+    found = [line for line in metrics.records if line["kind"] == "evaluation" and line["phase"] == phase]
     if not found:
         raise UserError(f"{run.path} has no evaluation of its policy yet: train it first, `sparc resume {run.path}`.")
     if any("processor_s" not in line for line in found):
@@ -42,7 +44,7 @@ def time_to_return(run: Run, value: float) -> dict[str, Any]:
         "best": max(line["mean_return"] for line in found),
         "last": found[-1]["mean_return"],
         "end": place(found[-1]),
-    }
+    } | ({"note": metrics.note} if metrics.note else {})
 
 
 def place(record: dict[str, Any]) -> dict[str, float]:
@@ -60,7 +62,7 @@ def table(found: dict[str, Any]) -> str:
         rows.append((run["run"], reached, held or "-", f"{run['last']:.6g}", moment(run["end"])))
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"note: {run['run']}: {run['note']}." for run in found["runs"] if "note" in run)])
 
 
 def moment(place: dict[str, float] | None) -> str:

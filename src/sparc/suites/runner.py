@@ -35,6 +35,7 @@ from sparc.text import duration
 POLL_SECONDS = 0.5
 STARTABLE: tuple[State, ...] = ("stopped", "waiting")  # members that no process works on yet
 STOPPED = 128 + signal.SIGTERM  # exit code of a member that saved and ended after a signal
+GRACE_SECONDS = 60  # that members have after Ctrl-C to save: a chunk or an evaluation may have to end first
 # One thread each: more gain nothing at these sizes, and the results then do not depend on the number of cores.
 ONE_THREAD = {"NPROC": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OPENBLAS_NUM_THREADS": "1"}
 SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # or the first member would take all of its memory
@@ -130,6 +131,8 @@ class Runner:
             options = {"--grid": self.suite.grid, "--episodes": self.suite.episodes}
             command = ["evaluate", str(path), *(str(word) for pair in options.items() for word in pair)]
             command += self.tests[member]
+        if ":" in run.config.env + run.config.method:  # whoever started the suite has allowed it
+            command.append("--allow-import")
         flags = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD['XLA_FLAGS']}".strip()}
         own = {**SHARED_GPU, **os.environ, **ONE_THREAD, **flags, PARENT: str(os.getpid())}
         self.begun[member] = time.monotonic(), run.updates()
@@ -172,14 +175,20 @@ class Runner:
         self.besides.setdefault(stage, []).append(max(time.monotonic() - began - trained, 0.0))
 
     def end(self) -> None:
-        """Let running members save what they have, and wait for them."""
+        """Let running members save what they have and wait for them, but not for ever."""
         if self.processes:
             self.console.print(f"stopping {len(self.processes)} runs: they save first", highlight=False)
+        deadline = time.monotonic() + GRACE_SECONDS
         try:
             for process in self.processes.values():
                 process.terminate()
             for member, process in self.processes.items():
-                process.wait()
+                try:
+                    process.wait(max(deadline - time.monotonic(), 0.0))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    self.tell(member, f"killed, it did not stop within {GRACE_SECONDS} s; its last checkpoint is kept")
+                    process.wait()
                 self.statuses[member] = status_of(self.suite, member, self.folder)
         except KeyboardInterrupt:
             for process in self.processes.values():

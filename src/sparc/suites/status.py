@@ -11,6 +11,7 @@ from sparc.acting.evaluate import Evaluation
 from sparc.envs.registry import get_env
 from sparc.errors import RunFailure, SparcError
 from sparc.runs.adaptations import check_adaptation, read_adaptation
+from sparc.runs.metrics import read_metrics
 from sparc.runs.run import Run
 from sparc.runs.tests import read_evaluation, read_summary, stem_of
 from sparc.suites.suite import Member, Suite, fixed_length
@@ -49,9 +50,8 @@ def status_of(suite: Suite, member: Member, folder: Path) -> Status:
         try:
             summary = summary_of(suite, run)
             region = list(summary)[-1]  # OOD, where there is any
-            return Status(
-                "done", *progress[:2], f"{region.upper()} {get_env(run.config.env).criteria.outcome(summary[region])}"
-            )
+            score = f"{region.upper()} {get_env(run.config.env).criteria.outcome(summary[region])}"
+            return Status("done", *progress[:2], score, read_metrics(run.metrics).note)
         except SparcError as error:
             note = note or str(error)
     if run.is_locked():  # one that is done may be in use as well: tested again, in another suite that shares it

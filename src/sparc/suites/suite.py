@@ -27,6 +27,7 @@ from sparc.suites.tables import env_of
 
 PROVIDED = Path(__file__).parent / "library"
 PLAN = "suite.yaml"
+MAX_MEMBERS = 2_000  # runs
 BY_MEMBER = ("method", "env", "seed", "updates")  # config fields that the suite itself sets
 
 
@@ -184,13 +185,16 @@ def checked(suite: Suite) -> Suite:
             raise UserError(f"{name} must be a list with at least one entry, not {values!r}.")
         if len(set(map(str, values))) < len(values):
             raise UserError(f"{name} has an entry twice: {', '.join(map(str, values))}.")
+    for name in ("config", "variations"):
+        if not isinstance(getattr(suite, name), dict):
+            raise UserError(f"{name} must hold `name: value` lines.")
+    members = len(suite.methods) * len(suite.envs) * len(suite.seeds) * max(len(suite.variations), 1)
+    if members > MAX_MEMBERS:
+        raise UserError(f"a suite has at most {MAX_MEMBERS:,} runs, not {members:,}: leave out seeds or methods.")
     for method in suite.methods:
         find_method(str(method))
     for env in suite.envs:
         get_env(str(env))
-    for name in ("config", "variations"):
-        if not isinstance(getattr(suite, name), dict):
-            raise UserError(f"{name} must hold `name: value` lines.")
     for variation, fields in suite.variations.items():
         if not isinstance(fields, dict):
             raise UserError(f"variation '{variation}' must hold config fields, e.g. {{history_length: 25}}.")

@@ -33,7 +33,7 @@ from sparc.envs.measures import RETURN, Criteria
 from sparc.errors import UserError
 from sparc.files import Table, cell, read_table, write_table
 from sparc.methods.registry import MethodEntry, described_method
-from sparc.suites.manifest import find_table, write_manifest
+from sparc.suites.manifest import check_seals, find_table, write_manifest
 from sparc.suites.older import criteria_of, with_new_names
 
 Value = TypeVar("Value")
@@ -233,6 +233,7 @@ def write(results: Results, folder: Path) -> None:
         for name, other in part.variants.items():
             columns, rows = tables(other, results.methods)["cells"]
             write_table(folder / f"cells-{env}-{name}.csv", [*KEYS, *columns], rows)
+            written.append(f"cells-{env}-{name}.csv")
     write_manifest(results.manifest, folder, written)
 
 
@@ -279,21 +280,21 @@ def tables(
     }
 
 
-def read(folder: Path) -> Results:
-    """Read the tables again."""
+def read(folder: Path, accept_edits: bool = False) -> Results:
+    """Read the tables again; refuse files changed since, or name them in the manifest's `edited` where accepted."""
     if (folder / "config.yaml").is_file():
         raise UserError(
             f"{folder} is a run, not the results of a suite: `sparc evaluate {folder}` tests it, and of a suite's runs "
             "`sparc suite report NAME` writes results."
         )
     try:
-        manifest = with_new_names(json.loads((folder / "manifest.json").read_text()))
+        written = json.loads((folder / "manifest.json").read_text())
+        manifest = with_new_names(written)
         spaces = {env: ContextSpace.from_dict(space) for env, space in manifest["contexts"].items()}
         find = partial(find_table, folder, manifest)
         envs = {env: read_env(find, env, space, manifest) for env, space in spaces.items()}
         results = Results(manifest, envs)
         check_members(results)
-        return results
     except FileNotFoundError as error:
         raise UserError(
             f"{folder} holds no results: {Path(error.filename).name} is missing. `sparc suite report NAME` writes them."
@@ -302,6 +303,8 @@ def read(folder: Path) -> Results:
         raise UserError(
             f"The results in {folder} are damaged ({error}): write them anew, `sparc suite report`."
         ) from error
+    check_seals(written, folder, manifest, accept_edits)
+    return results
 
 
 def read_env(find: Callable[[str], Path], env: str, space: ContextSpace, manifest: Mapping[str, Any]) -> EnvResults:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import ceil, floor
 from pathlib import Path
@@ -35,7 +35,9 @@ LEARNING = ("entropy", "temperature", "critic_gradient_norm", "critic_clipped") 
 Report = Callable[[dict[str, Any]], None]
 
 
-def run_training(run: Run, report: Report | None, updates: int | None = None) -> Path:
+def run_training(
+    run: Run, report: Report | None, updates: int | None = None, changes: Mapping[str, Any] | None = None
+) -> Path:
     """Train a new or an interrupted run until its number of updates.
 
     After Ctrl-C or SIGTERM, finish the chunk, save, then raise KeyboardInterrupt or SystemExit(143).
@@ -43,8 +45,11 @@ def run_training(run: Run, report: Report | None, updates: int | None = None) ->
     run.lock()
     try:
         run.reload()
+        run.verify_config(but=changes or ())
         if updates is not None:
             run.extend(updates)
+        if changes:
+            run.change(changes)
         with Stop() as stop:
             trainer = Trainer(run, report or (lambda record: None))
             try:
@@ -330,6 +335,8 @@ class Trainer:
             self.scores = checkpoint.load_scores(meta)
             self.choice = {int(updates): value for updates, value in meta.get("choice", [])}
             self.evaluation = self.run.evaluation(max(self.scores, default=-1))
+            if self.scores and self.evaluation is None:
+                self.report({"note": f"{self.run.metrics} lacks the evaluation at update {max(self.scores):,}."})
             self.set_phase(meta["phase"])
             self.state = restored(self.method, arrays)
             self.collector.set_state(checkpoint.section(arrays, "collector."))

@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from sparc.acting.history import window_index
-from sparc.errors import RunFailure, UserError
+from sparc.errors import RunFailure, UserError, cannot_write
 from sparc.files import beside
 from sparc.methods.batch import Batch
+from sparc.training.row_sums import RowSums, sum_each
 
 CLOSING = -1  # the position of a row that holds only what followed the last step of an episode
 THIS_AND_NEXT = np.array([[0], [1]])
@@ -58,6 +59,7 @@ class Replay:
         # Context and observation side by side: all that a row written ahead holds.
         self._known = self._rows.view("<f4").reshape(len(self._rows), -1)[:, : context_size + obs_size]
         self._lane = np.arange(num_envs)
+        self._sums = RowSums(self._rows, num_envs, self._slots)
         self._head, self._count, self._position, self._floor = np.zeros((4, num_envs), np.int64)
         # The row and the one after it, as `add` writes them, with views of their fields in the order of its arguments.
         self._pair = np.zeros((2, num_envs), row)
@@ -128,16 +130,27 @@ class Replay:
     def cursor(self) -> dict[str, np.ndarray]:
         """Return what `seek` needs to come back to exactly this state."""
         now = {"head": self._head, "count": self._count, "position": self._position, "floor": self._floor}
-        return {name: array.copy() for name, array in now.items()} | {"reach": self._reach(self._head)}
+        return {name: array.copy() for name, array in now.items()} | {
+            "reach": self._reach(self._head),
+            "sums": self._sums.take(self._needed(self._head), self._head),
+            "ahead": self._sum_ahead(self._head, self._position),
+        }
 
     def seek(self, cursor: Mapping[str, np.ndarray | int]) -> None:
         """Restore what may be sampled, and where the next row goes, as of an earlier `cursor`."""
         head, count, position, floor, reach = (
             np.array(cursor[name], np.int64) for name in ("head", "count", "position", "floor", "reach")
         )
+        where = "memory" if self._file is None else self._file.filename
         if head.shape != self._head.shape or not np.array_equal(reach, self._reach(head)):
-            where = "memory" if self._file is None else self._file.filename
             raise RunFailure(f"replay: {where} does not hold (all of) this checkpoint's rows; resume from a newer one.")
+        if "sums" in cursor:  # older checkpoints have none
+            self._sums.forget()
+            sums = self._sums.take(self._needed(head), head)
+            wrong = (sums != cursor["sums"]).any(axis=1) | (self._sum_ahead(head, position) != cursor["ahead"])
+            if wrong.any():
+                row = np.flatnonzero(wrong)[0]
+                raise RunFailure(f"replay: {where} is damaged, rows of environment {row} are not what they were.")
         self._head, self._count, self._position, self._floor = head, count, position, floor
 
     def flush(self) -> None:
@@ -155,9 +168,17 @@ class Replay:
     def _oldest(self) -> np.ndarray:
         return np.maximum(self._floor, self._head - self._window)
 
+    def _needed(self, head: np.ndarray) -> np.ndarray:
+        """Return the oldest row that a cursor at `head` needs, with its history."""
+        return np.maximum(0, head - self._window - self._length)
+
+    def _sum_ahead(self, head: np.ndarray, position: np.ndarray) -> np.ndarray:
+        """Return checksums of what the rows written ahead hold, which the next step repeats; 0 where there is none."""
+        return np.where(position > 0, sum_each(self._known[self._at(self._lane, head)]), 0).astype(np.uint32)
+
     def _reach(self, head: np.ndarray) -> np.ndarray:
         """Return a fingerprint (2, num_envs): the counts in the oldest and newest row that a cursor at `head` needs."""
-        ends = np.stack([np.maximum(0, head - self._window - self._length), np.maximum(0, head - 1)])
+        ends = np.stack([self._needed(head), np.maximum(0, head - 1)])
         return np.where(head > 0, self._rows["count"][self._at(self._lane, ends)], 0).astype(np.int64)
 
     def _draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -226,11 +247,8 @@ def _open_rows(file: Path, row: np.dtype, shape: tuple[int, int]) -> np.memmap:
                 np.lib.format.open_memmap(new, mode="w+", dtype=row, shape=shape)
                 reserve(new)
         except OSError as error:
-            size = shape[0] * shape[1] * row.itemsize / 1e6
-            raise RunFailure(
-                f"Cannot reserve {size:,.0f} MB for {file}: {error.strerror}. Make room, then "
-                f"`sparc resume {file.parents[1]}`, or train anew with a smaller replay_capacity."
-            ) from error
+            how = f"`sparc resume {file.parents[1]}`, or train anew with a smaller replay_capacity"
+            raise cannot_write(file, error, how, shape[0] * shape[1] * row.itemsize) from error
     try:
         rows = np.lib.format.open_memmap(file, mode="r")  # "r+" would lengthen a file that was cut short
         intact = rows.dtype == row and rows.shape == shape and file.stat().st_size == rows.offset + rows.nbytes

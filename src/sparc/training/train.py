@@ -41,24 +41,25 @@ def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Pa
     return run_training(Run.create(settings, Path(run_dir) if run_dir is not None else None), report)
 
 
-def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None) -> Path:
+def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None, **changes: Any) -> Path:
     """Continue a run from its newest sound checkpoint, bit for bit as if it had not been interrupted.
 
     Args:
         run_dir: the run directory.
         updates: a higher number of updates to train until; by default the run's own.
         report: as in `sparc.train`.
+        **changes: new values of config fields, learning_rate=1e-4 for example; the manifest keeps the old ones.
 
     Returns:
         The run directory.
 
     Raises:
-        UserError: there is no such run, another process trains it, its environment has changed since, or it cannot be
-            extended because its learning rates fall to zero.
+        UserError: there is no such run, another process trains it, its environment or its config.yaml has changed
+            since, a field cannot be changed, or the run cannot be extended because its learning rates fall to zero.
         RunFailure: no checkpoint is sound, or the environment or learning broke down.
         KeyboardInterrupt, SystemExit: after a signal, as `sparc.train` does.
 
     Example:
         >>> sparc.resume("runs/DriftingBoat-v0/sparc/seed1", updates=20_000)
     """
-    return run_training(Run.open(run_dir), report, updates)
+    return run_training(Run.open(run_dir), report, updates, changes)

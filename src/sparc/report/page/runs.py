@@ -130,7 +130,7 @@ def run_values(data: ReportData, member: dict[str, Any]) -> dict[str, tuple[str,
     """Return the columns of a run, as text and to sort by: the means by which any environment is judged."""
     env, name = member["env"], data.names[label_of(member)]
     note = f": {member['note']}" if member["note"] else ""
-    state = "✓ done" if member["state"] == "done" else f"✗ {member['state']}{note}"
+    state = f"{'✓' if member['state'] == 'done' else '✗'} {member['state']}{note}"
     measures = dict.fromkeys(name for test in data.results.envs for name in data.judged_by(test))
     column_names = {name: "mean" if name == RETURN else name.replace("_", " ") for name in measures}
     return {

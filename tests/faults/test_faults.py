@@ -1,0 +1,56 @@
+"""A short, seeded part of the fault suite; `make faults` runs the long one."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from . import inputs
+from .damages import FILES, Damages
+from .kills import PER_RUN, Kills
+from .tally import GOOD, Tally
+
+
+@pytest.fixture(scope="module")
+def damages(tmp_path_factory: pytest.TempPathFactory) -> Damages:
+    return Damages(tmp_path_factory.mktemp("damages"), seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FILES)
+def test_damage_is_named_or_harmless(damages: Damages, kind: str) -> None:
+    tries = [damages.attempt(kind, number) for number in range(6)]
+    assert [details for outcome, details in tries if outcome not in GOOD] == []
+
+
+@pytest.fixture
+def _back() -> Iterator[None]:
+    before = os.getcwd()
+    yield
+    os.chdir(before)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_back")
+def test_hostile_inputs_get_one_line(tmp_path: Path) -> None:
+    tally = Tally(seed=1)
+    inputs.work(tally, 120, tmp_path)
+    assert tally.failures == [] and sum(map(tally.tries, tally.counts)) >= 100
+
+
+@pytest.mark.process
+def test_killed_processes_end_in_the_same_bits(tmp_path: Path) -> None:
+    kills = Kills("rma", tmp_path, seed=1)
+    assert [kills.attempt(number) for number in range(PER_RUN)] == [("harmless", "")] * PER_RUN
+
+
+def test_the_tally_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    tally = Tally.open(tmp_path / "faults.json", 3)
+    tally.work("a", 2, lambda number: ("named", ""))
+    again = Tally.open(tmp_path / "faults.json", 3)
+    seen: list[int] = []
+    again.work("a", 4, lambda number: (seen.append(number), ("silent", "why"))[1])
+    assert seen == [2, 3] and again.failures == ["a, try 2: silent: why", "a, try 3: silent: why"]
+    assert "| a | 4 | 2 | 0 | 2 | 0 | 0 |" in again.table()
+    assert Tally.open(tmp_path / "faults.json", 4).counts == {}
