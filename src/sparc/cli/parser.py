@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from sparc.errors import UserError
 
 HELP_COLUMN = 24  # where the help of an option begins
-COMMAND_COLUMN = 14  # where that of a command begins
+COMMAND_COLUMN = 18  # where that of a command begins
 NO_BREAK = "\N{NO-BREAK SPACE}"
 WIDEST = 100  # columns of help; longer lines are hard to read
 

@@ -288,8 +288,7 @@ def read(folder: Path, accept_edits: bool = False) -> Results:
             "`sparc suite report NAME` writes results."
         )
     try:
-        written = json.loads((folder / "manifest.json").read_text())
-        manifest = with_new_names(written)
+        manifest = with_new_names(written := json.loads((folder / "manifest.json").read_text()))
         spaces = {env: ContextSpace.from_dict(space) for env, space in manifest["contexts"].items()}
         find = partial(find_table, folder, manifest)
         envs = {env: read_env(find, env, space, manifest) for env, space in spaces.items()}
