@@ -94,8 +94,8 @@ def make_races(
         contexts = space.grid(grid)
         ind = space.is_train(contexts)
         criteria = get_env(env).criteria
-        others = {name: EnvResults(space, contexts, ind, named=named, criteria=criteria) for name in variants}
-        part = EnvResults(space, contexts, ind, named=named, variants=others, criteria=criteria)
+        others = {name: EnvResults(space, contexts, ind, context_labels=named, criteria=criteria) for name in variants}
+        part = EnvResults(space, contexts, ind, context_labels=named, variants=others, criteria=criteria)
         hard = np.abs((contexts[:, 0] - space.centre[0]) / space.half_range[0] + 0.2) / 2  # about 1 at the far edge
         reference = 95 + 20 * contexts[:, 1] - 10 * contexts[:, 0]
         for method, skill in methods.items():
@@ -130,7 +130,9 @@ def make_races(
         "suite": "raced", "title": "Made-up laps", "about": "For tests.", "updates": 50_000,
         "grid": grid, "episodes": 1, "variants": list(variants), "made": "2026-01-01T00:00:00+00:00",
         "contexts": {env: part.space.to_dict() for env, part in parts.items()},
-        "labels": {env: part.named for env, part in parts.items() if by_label(part.space, part.named)},
+        "labels": {
+            env: part.context_labels for env, part in parts.items() if by_label(part.space, part.context_labels)
+        },
         "reference": {
             "title": "paper, another game, 3 seeds", "updates": 9_000_000, "note": "Not comparable.", "measures": laps,
         },

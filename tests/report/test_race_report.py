@@ -254,7 +254,7 @@ def test_515_cars_fit_into_a_page_of_modest_size(tmp_path: Path) -> None:
 
 def test_names_of_cars_are_escaped(tmp_path: Path) -> None:
     results = make_races((CARS,), cars=10)
-    results.envs[CARS].named[0] = "<script>alert(1)</script> <b>"
+    results.envs[CARS].context_labels[0] = "<script>alert(1)</script> <b>"
     html = write(tmp_path, results)[1]
     assert "<script>alert" not in html and html.count("<script") == 2
 
@@ -408,7 +408,9 @@ def test_cars_are_found_and_sorted(visit: Any) -> None:
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", field)
     field.send_keys("ood Rally")
     shown = [row for row in find_all(browser, ".cars tbody tr") if row.is_displayed()]
-    rallies = [name for name, ind in zip(part.named, part.ind, strict=True) if name.startswith("rally") and not ind]
+    rallies = [
+        name for name, ind in zip(part.context_labels, part.ind, strict=True) if name.startswith("rally") and not ind
+    ]
     assert [row.find_element(By.TAG_NAME, "th").text for row in shown] == rallies
     assert find(browser, "#cars [role='status']").text == f"{len(rallies)} of 515 cars"
     heading = find(browser, ".cars th:nth-child(4) button")

@@ -256,7 +256,7 @@ def test_several_values_of_a_version_or_a_machine_are_listed(tmp_path: Path) -> 
 
 def test_captions_say_what_a_reader_must_know(tmp_path: Path) -> None:
     names = ("curves", f"adaptation-{CHEETAH}")
-    told, mean = "Pale and open: RMA's first phase is told the context.", "are those of the mean over the seeds"
+    told, mean = "Pale and open: RMA's first phase observes the context.", "are those of the mean over the seeds"
     text = words(write(tmp_path, make_results(envs=(CHEETAH,), grid=3), *names)[1])
     assert told in text and mean in text
     text = words(write(tmp_path, make_results((CHEETAH,), {"sparc": 1.0}, (0,), grid=3), *names)[1])

@@ -273,7 +273,7 @@ def test_what_a_policy_that_is_told_the_context_reaches_is_pale_dashed_and_open(
         np.testing.assert_allclose(line.get_ydata(), rows.mean(axis=0)[part])
     assert told.get_alpha() == 0.5 and told.get_markerfacecolor() == "white" and told.get_linestyle() == "--"
     assert own.get_alpha() is None and own.get_markerfacecolor() != "white"
-    assert legend_texts(figure)[5:] == ["RMA's first phase is told the context"]
+    assert legend_texts(figure)[5:] == ["RMA's first phase observes the context"]
     (mine,) = [line for line in panel.lines if line.get_color() == STYLES["sparc"].colour]
     assert mine.get_alpha() is None and len(mine.get_xdata()) == 30
 

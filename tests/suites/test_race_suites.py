@@ -107,7 +107,11 @@ def test_runs_are_tested_in_another_physics_without_being_trained_again(suites: 
     found = read(suites / "out")
     part = found.envs[ENV]
     after = part.variants["updated"]
-    assert part.named == after.named and part.named[0] == "boat -1 -1" and len(part.named) == 9
+    assert (
+        part.context_labels == after.context_labels
+        and part.context_labels[0] == "boat -1 -1"
+        and len(part.context_labels) == 9
+    )
     np.testing.assert_allclose(part.measures["sparc"][0]["ratio"], [2, 2, 2, 2, 1, 2, 2, 2, 2])
     assert not np.array_equal(part.returns["sparc"][0], after.returns["sparc"][0])
     run = Run.open(suites / "runs" / "races" / ENV / "sparc" / "seed0")
@@ -224,7 +228,7 @@ def test_the_manifest_holds_the_names_of_cars(tmp_path: Path, monkeypatch: pytes
     named = [f"car {number}" for number in range(515)]
 
     def put(part: EnvResults, *_: Any) -> dict[str, Any]:
-        part.named[:] = named
+        part.context_labels[:] = named
         return {"checkpoint": 1}
 
     monkeypatch.setattr("sparc.suites.gather.add", put)

@@ -99,7 +99,7 @@ def test_the_phase_of_an_evaluation_is_a_column_of_its_own(tmp_path: Path) -> No
     assert {row[-1] for row in rows if row[0] == "rma" and float(row[3]) <= EXPERT_UPDATES} == {"expert"}
     assert {row[-1] for row in rows if row[0] == "rma" and float(row[3]) > EXPERT_UPDATES} == {"adapter"}
     assert {row[-1] for row in rows if row[0] != "rma"} == {"train"}
-    assert read(tmp_path).told == ["rma"]
+    assert read(tmp_path).privileged_labels == ["rma"]
 
 
 def test_what_explains_a_run_is_written_with_its_curve(tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_a_run_without_a_trace_is_read_and_counts_as_one(tmp_path: Path) -> None
     part.traces["sparc"][1] = Trace(np.empty(0, str), empty, empty, empty, empty)
     write(ours, tmp_path)
     for results in (ours, read(tmp_path)):
-        assert list(results.envs[ENV].there("traces", "sparc")) == [0]
-        assert list(results.envs[ENV].there("returns", "sparc")) == [0, 1]
-        assert results.envs[ENV].there("traces", "rma") == {}
+        assert list(results.envs[ENV].available("traces", "sparc")) == [0]
+        assert list(results.envs[ENV].available("returns", "sparc")) == [0, 1]
+        assert results.envs[ENV].available("traces", "rma") == {}
 
 
 def test_an_environment_without_results_keeps_its_grid(tmp_path: Path) -> None:
@@ -145,7 +145,11 @@ def test_laps_names_and_another_physics_are_read_back(tmp_path: Path) -> None:
     assert list(theirs.parts) == [f"{env}{rest}" for env in (POWER_MASS, CARS) for rest in ("", ", updated")]
     for test, part in ours.parts.items():
         other = theirs.parts[test]
-        assert other.named == part.named and other.measured == part.measured and other.regions == part.regions
+        assert (
+            other.context_labels == part.context_labels
+            and other.measure_names == part.measure_names
+            and other.regions == part.regions
+        )
         assert list(other.returns["rma"]) == ([0] if test.startswith(CARS) else [0, 3])
         for key, seeds in part.measures.items():
             for seed, measures in seeds.items():
@@ -218,7 +222,9 @@ def test_the_features_of_cars_are_written_once_and_rows_go_by_their_names(tmp_pa
     write(ours, tmp_path)
     for kind in ("cells", "latents"):
         header, first, *_ = (tmp_path / f"{kind}-{CARS}.csv").read_text().splitlines()
-        assert header.split(",")[3:5] == ["label", "region"] and first.split(",")[3] == ours.envs[CARS].named[0]
+        assert (
+            header.split(",")[3:5] == ["label", "region"] and first.split(",")[3] == ours.envs[CARS].context_labels[0]
+        )
     header = (tmp_path / f"cells-{POWER_MASS}.csv").read_text().splitlines()[0].split(",")
     assert header[3:7] == ["label", "power", "mass", "region"]  # a plane keeps its axes
     found = read(tmp_path).envs[CARS]
@@ -242,7 +248,9 @@ def test_tables_with_the_features_of_cars_in_every_row_are_read_too(
         write(ours, tmp_path)
     assert "power,mass,length" in (tmp_path / f"cells-{CARS}.csv").read_text().splitlines()[0]
     found = read(tmp_path).envs[CARS]
-    assert found.named == ours.envs[CARS].named and found.measured == ours.envs[CARS].measured
+    assert (
+        found.context_labels == ours.envs[CARS].context_labels and found.measure_names == ours.envs[CARS].measure_names
+    )
     assert list(found.latents["sparc"]) == [0]
 
 

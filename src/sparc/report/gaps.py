@@ -18,7 +18,7 @@ def labels_in(results: Results, env: str) -> list[str]:
 
 def count(results: Results, env: str, kind: str, name: str) -> int:
     """Return the number of seeds of a label with results."""
-    return len(results.envs[env].there(kind, name))
+    return len(results.envs[env].available(kind, name))
 
 
 def seeds(results: Results, env: str, name: str) -> str:

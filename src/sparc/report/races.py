@@ -8,6 +8,6 @@ from sparc.suites.tables import Results
 
 def races(results: Results) -> list[str]:
     """Return the tests whose laps are judged; one without any results is taken for what all the others are."""
-    found = {test: set(MEASURES) <= set(part.measured) for test, part in results.parts.items() if part.returns}
+    found = {test: set(MEASURES) <= set(part.measure_names) for test, part in results.parts.items() if part.returns}
     rest = bool(found) and all(found.values())
     return [test for test in results.parts if found.get(test, rest)]

@@ -57,7 +57,7 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
         "runs": suite.runs,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "contexts": {env: part.space.to_dict() for env, part in envs.items()},
-        "labels": {env: part.named for env, part in envs.items() if by_label(part.space, part.named)},
+        "labels": {env: part.context_labels for env, part in envs.items() if by_label(part.space, part.context_labels)},
         "criteria": {env: part.criteria.to_dict() for env, part in envs.items()},
         "reference": suite.reference,
         "commands": suite.commands(),
@@ -155,7 +155,9 @@ def add_cells(part: EnvResults, key: str, seed: int, evaluation: Evaluation) -> 
     measures = {measure: evaluation.cells(values)[2] for measure, values in evaluation.measures.items()}
     part.returns.setdefault(key, {})[seed] = evaluation.cells()[2]
     part.measures.setdefault(key, {})[seed] = measures
-    part.named[:] = [name for name, episode in zip(evaluation.labels, evaluation.episode, strict=False) if not episode]
+    part.context_labels[:] = [
+        name for name, episode in zip(evaluation.labels, evaluation.episode, strict=False) if not episode
+    ]
 
 
 def about(run: Run) -> dict[str, Any]:

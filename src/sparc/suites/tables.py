@@ -79,7 +79,7 @@ class EnvResults:
     curves: ByMember[Curve] = field(default_factory=dict)
     traces: ByMember[Trace] = field(default_factory=dict)
     latents: ByMember[Latents] = field(default_factory=dict)
-    named: list[str] = field(default_factory=list)  # (M,) what the contexts are called, where they have names
+    context_labels: list[str] = field(default_factory=list)  # (M,) what the contexts are called, where they have names
     variants: dict[str, EnvResults] = field(default_factory=dict)  # the same runs and contexts in variants of it
     criteria: Criteria = field(default_factory=Criteria)  # how the measures are read, and which of them judge
 
@@ -89,7 +89,7 @@ class EnvResults:
         return [name for name, cells in (("ood", ~self.ind), ("ind", self.ind)) if cells.any()]
 
     @property
-    def measured(self) -> list[str]:
+    def measure_names(self) -> list[str]:
         """Return the names of the measures, in the environment's order."""
         return list(dict.fromkeys(name for seeds in self.measures.values() for of in seeds.values() for name in of))
 
@@ -99,7 +99,7 @@ class EnvResults:
         found = [set(of) for seeds in self.measures.values() for of in seeds.values()]
         return self.criteria.judged(set.intersection(*found)) if found else self.criteria.judged_by
 
-    def there(self, kind: str, label: str) -> dict[int, Any]:
+    def available(self, kind: str, label: str) -> dict[int, Any]:
         """Return what the seeds of a label have of a kind of result, but for those whose table would have no row."""
         found: dict[int, Any] = getattr(self, kind).get(label, {})
         return {seed: value for seed, value in found.items() if rows_of(value)}
@@ -156,35 +156,35 @@ class Results:
         return described_method(name, self.manifest.get("methods", {}).get(name, {}))
 
     @property
-    def ours(self) -> list[str]:
+    def main_labels(self) -> list[str]:
         """Return the labels that the suite is about: SPARC, or each variation of it; without one, the first label."""
         return [key for key in self.labels if self.entry(key).prominence >= PROTAGONIST] or self.labels[:1]
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """Return what is compared, the most wanted first: ours with the rest, and with each other."""
-        methods, ours = self.methods, self.ours
+        methods, ours = self.methods, self.main_labels
         others = sorted(methods, key=lambda key: (self.entry(key).prominence != RIVAL, self.entry(key).privileged))
         pairs = [(a, b) for a in ours for b in others if a != b and not (b in ours and ours.index(b) < ours.index(a))]
         return sorted(pairs, key=lambda pair: methods[pair[0]][1] != methods[pair[1]][1])
 
     @property
-    def told(self) -> list[str]:
-        """Return the labels with evaluations, in a phase before the last, of an expert that is told the context."""
+    def privileged_labels(self) -> list[str]:
+        """Return the labels with evaluations, in a phase before the last, of an expert that observes the context."""
         curves = [
             (key, curve) for part in self.envs.values() for key in part.curves for curve in part.curves[key].values()
         ]
-        return list(dict.fromkeys(key for key, curve in curves if self.is_told(key, curve).any()))
+        return list(dict.fromkeys(key for key, curve in curves if self.observes_context(key, curve).any()))
 
-    def is_told(self, label_: str, curve: Curve) -> NDArray[np.bool_]:
-        """Return which evaluations (T,) are of an expert that is told the context, before a method's last phase."""
+    def observes_context(self, label_: str, curve: Curve) -> NDArray[np.bool_]:
+        """Return which evaluations (T,) are of an expert that observes the context, before a method's last phase."""
         return np.isin(curve.phase, list(self.entry(label_).phases)[:-1])
 
     @property
-    def told_note(self) -> str:
+    def privileged_note(self) -> str:
         """Return a sentence on these evaluations, for legends and captions."""
-        titles = dict.fromkeys(f"{self.entry(key).title}'s" for key in self.told)
-        return f"{' and '.join(titles)} first phase is told the context"
+        titles = dict.fromkeys(f"{self.entry(key).title}'s" for key in self.privileged_labels)
+        return f"{' and '.join(titles)} first phase observes the context"
 
     @property
     def policy_variants(self) -> list[str]:
@@ -217,9 +217,9 @@ def rows_of(value: Any) -> int:
 # Files
 
 
-def by_label(space: ContextSpace, named: Sequence[str]) -> bool:
+def by_label(space: ContextSpace, context_labels: Sequence[str]) -> bool:
     """Return whether the rows of tables go by what their contexts are called; a plane is drawn by its two features."""
-    return bool(named) and space.size > 2
+    return bool(context_labels) and space.size > 2
 
 
 def write(results: Results, folder: Path) -> None:
@@ -241,14 +241,14 @@ def tables(
     part: EnvResults, identity: Mapping[str, tuple[str, str]]
 ) -> dict[str, tuple[list[str], Iterator[list[Any]]]]:
     """Lay out the four tables of an environment: their columns behind the keys, and their rows."""
-    region, label_column = np.where(part.ind, "ind", "ood"), {LABEL: part.named} if part.named else {}
+    region, label_column = np.where(part.ind, "ind", "ood"), {LABEL: part.context_labels} if part.context_labels else {}
     features = dict(zip(part.space.names, part.contexts.T, strict=True))
-    known_by: dict[str, Any] = label_column if by_label(part.space, part.named) else features
+    known_by: dict[str, Any] = label_column if by_label(part.space, part.context_labels) else features
     nothing = np.full(len(part.contexts), np.nan)
     measured = list(dict.fromkeys(of for seeds in part.curves.values() for v in seeds.values() for of in v.measures))
     cells: ByMember[tuple[Array, ...]] = {
         name: {
-            seed: (value, *(part.measures.get(name, {}).get(seed, {}).get(of, nothing) for of in part.measured))
+            seed: (value, *(part.measures.get(name, {}).get(seed, {}).get(of, nothing) for of in part.measure_names))
             for seed, value in seeds.items()
         }
         for name, seeds in part.returns.items()
@@ -262,7 +262,7 @@ def tables(
 
     return {
         "cells": (
-            [*(label_column | known_by), "region", "return", *part.measured],
+            [*(label_column | known_by), "region", "return", *part.measure_names],
             rows(cells, lambda v: (*(label_column | known_by).values(), region, *v)),
         ),
         "curves": (
@@ -351,7 +351,9 @@ def read_env(find: Callable[[str], Path], env: str, space: ContextSpace, manifes
         if len(named) > 1:
             raise ValueError(f"the runs of {env} do not call their contexts the same")
         measures = convert(table, lambda c: {name: c.numbers(name) for name in c.columns if name not in known})
-        return EnvResults(space, contexts, ind, returns, measures, named=list(*named), criteria=criteria, **others)
+        return EnvResults(
+            space, contexts, ind, returns, measures, context_labels=list(*named), criteria=criteria, **others
+        )
 
     def curve(c: Table) -> Curve:
         measures = {name: c.numbers(name) for name in c.columns if name not in ("updates", "return", "phase")}

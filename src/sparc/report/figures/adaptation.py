@@ -47,12 +47,12 @@ MOST_MARKS = 300  # contexts whose encodings a figure shows, in all its rows: mo
 
 def has_traces(results: Results, env: str) -> bool:
     """Return whether any label was tested with a switch of the context."""
-    return any(results.envs[env].there("traces", name) for name in labels_in(results, env))
+    return any(results.envs[env].available("traces", name) for name in labels_in(results, env))
 
 
 def adaptation_remarks(results: Results) -> list[str]:
     """Return what the steps in the legend are of, where there are several seeds."""
-    counts = [len(part.there("traces", label)) for part in results.envs.values() for label in results.labels]
+    counts = [len(part.available("traces", label)) for part in results.envs.values() for label in results.labels]
     if max(counts, default=0) < 2:
         return []
     return ["The steps until it has settled are those of the mean over the seeds, not the mean of each seed’s."]
@@ -63,7 +63,7 @@ def adaptation(results: Results, env: str) -> Figure:
     """Draw what a switch of the context does to φ(h)'s distance from ψ(c) and to the reward."""
     part = results.envs[env]
     names = labels_in(results, env)
-    traces: dict[str, list[Trace]] = {name: list(part.there("traces", name).values()) for name in names}
+    traces: dict[str, list[Trace]] = {name: list(part.available("traces", name).values()) for name in names}
     shown = max(len(np.unique(trace.step)) for found in traces.values() for trace in found)
     gait = max(min(GAIT, shown // WINDOW_SHARE), 1)
     figure, panels = new_figure(2, 2, 4.3, sharex=True, sharey="row")

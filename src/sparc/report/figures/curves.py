@@ -49,7 +49,7 @@ def learning_curves(results: Results) -> Figure:
     before = ""
     for panel, (env, measure) in zip(panels.flat, shown, strict=False):
         for name in labels_in(results, env):
-            if results.envs[env].there("curves", name):
+            if results.envs[env].available("curves", name):
                 draw_learning(panel, results, env, name, measure)
         words = results.envs[env].criteria[measure].axis
         if not panel.lines:
@@ -72,7 +72,7 @@ def learning_curves(results: Results) -> Figure:
 
 def curve_remarks(results: Results) -> list[str]:
     """Return what pale and thin lines are, where there are some."""
-    pale = [f"Pale and open: {results.told_note}."] if results.told else []
+    pale = [f"Pale and open: {results.privileged_note}."] if results.privileged_labels else []
     thin = joined([VARIANTS[name] for name in results.policy_variants])
     return [*pale, *([f"Thin, without marks: {thin}, in the place of what is shipped."] if thin else [])]
 
@@ -80,14 +80,14 @@ def curve_remarks(results: Results) -> list[str]:
 def learned(results: Results, env: str) -> tuple[str, ...]:
     """Return what is shown of training: what the environment is judged by where all curves have it, or the return."""
     part = results.envs[env]
-    curves: list[Curve] = [curve for name in part.curves for curve in part.there("curves", name).values()]
+    curves: list[Curve] = [curve for name in part.curves for curve in part.available("curves", name).values()]
     complete = all(np.isfinite(curve.values(name)).all() for curve in curves for name in part.judged_by)
     return part.judged_by if complete else (RETURN,)
 
 
 def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: str) -> None:
     """Draw one label's curve over the updates at which all seeds were evaluated; pale where it observes the context."""
-    curves: list[Curve] = list(results.envs[env].there("curves", name).values())
+    curves: list[Curve] = list(results.envs[env].available("curves", name).values())
     scale = results.envs[env].criteria[measure].scale
     values = [scale * curve.values(measure) for curve in curves]
     for variant in VARIANTS:
@@ -98,15 +98,17 @@ def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: s
     look = style(name, results)
     for curve, own in zip(curves, values, strict=True):
         if len(curve.updates) > len(shared):  # what the mean leaves out
-            for privileged in np.unique(results.is_told(name, curve)):
-                part = results.is_told(name, curve) == privileged
+            for privileged in np.unique(results.observes_context(name, curve)):
+                part = results.observes_context(name, curve) == privileged
                 dash: Any = PRIVILEGED_LOOKS["ls"] if privileged else "-"
                 panel.plot(curve.updates[part], own[part], color=look.colour, ls=dash, lw=0.5, alpha=FADED)
     if not len(shared):
         return
     chosen = [np.isin(curve.updates, shared) for curve in curves]
     mean, sem = cell_table([own[rows] for own, rows in zip(values, chosen, strict=True)])
-    expert = np.any([results.is_told(name, curve)[rows] for curve, rows in zip(curves, chosen, strict=True)], axis=0)
+    expert = np.any(
+        [results.observes_context(name, curve)[rows] for curve, rows in zip(curves, chosen, strict=True)], axis=0
+    )
     apart = max(1, len(shared) // 7)
     for part, options in ((expert, PRIVILEGED_LOOKS), (~expert, {})):
         if count := int(part.sum()):
@@ -118,7 +120,7 @@ def draw_learning(panel: Axes, results: Results, env: str, name: str, measure: s
 def draw_variant(panel: Axes, results: Results, env: str, name: str, variant: str, measure: str) -> None:
     """Draw the mean over the seeds of a variant of a label's policy, where all of them have it."""
     part = results.envs[env]
-    curves: list[Curve] = list(part.there("curves", name).values())
+    curves: list[Curve] = list(part.available("curves", name).values())
     columns = [part.criteria[measure].scale * curve.values(f"{variant}_{measure}") for curve in curves]
     found = [
         dict(zip(curve.updates.tolist(), column, strict=True)) for curve, column in zip(curves, columns, strict=True)
@@ -142,12 +144,12 @@ def privileged_handles(results: Results) -> list[Line2D]:
     """Return the legend handle of evaluations of a policy that observes the context, if there are any."""
     from matplotlib.lines import Line2D
 
-    looks = [style(key, results) for key in results.told]
+    looks = [style(key, results) for key in results.privileged_labels]
     if not looks:
         return []
     colour, marker = (looks[0].colour, looks[0].marker) if len(looks) == 1 else (GREY, "o")
     line: dict[str, Any] = {"color": colour, "marker": marker, "ms": 3.5, "lw": looks[0].width, **PRIVILEGED_LOOKS}
-    return [Line2D([], [], label=results.told_note, **line)]
+    return [Line2D([], [], label=results.privileged_note, **line)]
 
 
 def history_lengths(results: Results) -> dict[str, dict[str, int]]:

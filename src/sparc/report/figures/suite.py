@@ -193,7 +193,7 @@ def summary_figure(results: Results) -> Figure:
         first = panel.get_subplotspec().colspan.start == 0
         panel.set_yticks(range(len(names)), [results.names[name] if first else "" for name in names], fontsize=8)
         for text, name in zip(panel.get_yticklabels(), names, strict=True):
-            text.set_fontweight("bold" if name in results.ours else "normal")
+            text.set_fontweight("bold" if name in results.main_labels else "normal")
         panel.tick_params(axis="y", length=0)
         panel.spines["left"].set_visible(False)
         panel.xaxis.set_major_formatter(grouped)

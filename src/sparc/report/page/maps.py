@@ -66,7 +66,7 @@ def env_data(data: ReportData, test: str, part: EnvResults) -> dict[str, Any]:
         "ind": part.ind.astype(int).tolist(),
         **plane(part),
         "gaps": {key: data.gap(test, key) for key in data.names if not data.seeds(test, key)[0]},
-        "givens": [given(part, name) for name in part.criteria.givens if name in part.measured],
+        "givens": [given(part, name) for name in part.criteria.givens if name in part.measure_names],
         "missing": {"one": one, "both": both},
         "shown": {name: quantity(data, test, name, title) for name, title in (mapped | {RETURN: RETURN}).items()},
     }

@@ -90,7 +90,7 @@ class CarTable:
 
 def car_tables(data: ReportData) -> list[CarTable]:
     """Return every car of the races whose contexts have names and are no plane."""
-    tests = [test for test in data.races if test not in data.mapped and data.parts[test].named]
+    tests = [test for test in data.races if test not in data.mapped and data.parts[test].context_labels]
     return [CarTable(test, slug(test), list(data.names.values()), cars(data, test)) for test in tests]
 
 
@@ -102,7 +102,7 @@ def cars(data: ReportData, test: str) -> list[Car]:
         for key in data.names
     ]
     rows = []
-    for index, (label, ind, lap) in enumerate(zip(part.named, part.ind, reference_laps(part), strict=True)):
+    for index, (label, ind, lap) in enumerate(zip(part.context_labels, part.ind, reference_laps(part), strict=True)):
         name, _, tyre = label.partition(" ")
         values = [(f"{of[0][index]:.3f}", f"{100 * of[1][index]:.0f}") if of else None for of in means]
         rows.append(Car(name, tyre, "IND" if ind else "OOD", f"{lap:.1f}", values))
