@@ -16,7 +16,7 @@ from sparc.envs.registry import register_env
 from sparc.watch.live.server import Server
 from sparc.watch.live.stage import casts
 
-BOAT, BRITTLE = "DriftingBoat-v0", "Fragile-v0"
+BOAT, BRITTLE = "DriftingBoat-v0", "LiveCrash-v0"
 
 
 class Brittle(gym.Env[Any, Any]):

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from answers import complaint, succeed
 
+import sparc
 from sparc import cli
 from sparc.cli import bench, benches
 from sparc.config import make_config
@@ -80,11 +81,12 @@ def test_a_run_from_beginning_to_end(sparc_cli: Cli, tiny_yaml: Path, tmp_path: 
     assert 30 in checkpoint.numbers(run / "checkpoints")
 
 
-def test_a_finished_run_whose_rates_fell_is_not_said_to_go_further(sparc_cli: Cli, copy: Path) -> None:
-    config = (copy / "config.yaml").read_text()
+def test_a_finished_run_whose_rates_fell_is_not_said_to_go_further(
+    sparc_cli: Cli, copy: Path, tiny: dict[str, Any]
+) -> None:
     assert "extend it with: sparc resume run --updates N" in succeed(sparc_cli("resume", "run"))
-    (copy / "config.yaml").write_text(config.replace("final_lr_fraction: 1.0", "final_lr_fraction: 0.0"))
-    out = succeed(sparc_cli("resume", "run"))
+    sparc.train("only-obs", BOAT, run_dir=copy.parent / "decayed", updates=20, **tiny | {"final_lr_fraction": 0.0})
+    out = succeed(sparc_cli("resume", "decayed"))
     assert "already at 20 updates; its learning rates have decayed" in out and "--updates" not in out
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-import yaml
 from exporting import SPECS, Pair
 
 import sparc
@@ -220,8 +219,7 @@ def test_an_environment_of_your_own_has_nulls_where_it_says_nothing(
     obs, action = contract["inputs"]["obs"], contract["outputs"]["action"]
     assert obs["names"] is obs["units"] is action["names"] is contract["control"]["period_s"] is None
     assert action["low"] == [-2.0] and contract["env"] == env
-    config = yaml.safe_load((path / "config.yaml").read_text())
-    (path / "config.yaml").write_text(yaml.safe_dump(config | {"env": "nowhere_to_be_found:Exported-v0"}))
+    monkeypatch.setattr("sparc.runs.load.find_env", lambda id: None)
     with pytest.raises(UserError, match=r"is not installed, and the check is recorded in it: .* --no-check"):
         from_run(Run.open(path))
     assert from_run(Run.open(path), check=False).contract["context"]["train"] is None

@@ -78,17 +78,17 @@ def suites(tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 
 
 def test_runs_are_tested_in_another_physics_without_being_trained_again(suites: Path, sparc_cli: Cli) -> None:
-    first = sparc_cli("suite", "run", "races.yaml", "--methods", "sparc")
+    first = sparc_cli("suite", "run", "races.yaml", "--methods", "sparc", "--allow-import")
     assert first.returncode == 0, first.stderr
     assert "done: IND" in first.stderr and "OOD clean 0.0 %, ratio 2.0000" in first.stderr
-    status = sparc_cli("suite", "status", "races.yaml").stdout
+    status = sparc_cli("suite", "status", "races.yaml", "--allow-import").stdout
     assert "score" in status and "OOD clean 0.0 %, ratio 2.0000" in status and "return" not in status
     log = (suites / "runs" / "races" / ENV / "sparc" / "seed0.log").read_text()
     assert len(re.findall(r"updates, .* IND eval clean \d+\.\d %, ratio \d\.\d{4} ·", log)) == 2  # after 100 and 200
     assert re.search(
         r"^done: best checkpoint \d+, clean \d+\.\d %, ratio \d\.\d{4} over the IND settings", log, re.MULTILINE
     )
-    again = sparc_cli("suite", "run", "again.yaml")
+    again = sparc_cli("suite", "run", "again.yaml", "--allow-import")
     assert again.returncode == 0, again.stderr
     told = [line for line in again.stderr.splitlines() if line.startswith(f"../races/{ENV}/sparc/seed0")]
     assert [line.split(": ", 1)[1].split(":")[0] for line in told] == ["evaluating", "done"]  # one test, no training
@@ -102,7 +102,7 @@ def test_runs_are_tested_in_another_physics_without_being_trained_again(suites: 
     standard = updated.with_name(updated.name.replace("-updated", "")).read_bytes()
     assert updated.read_bytes() not in (b"", standard)  # each physics has its picture
 
-    report = sparc_cli("suite", "report", "again.yaml", "--out", suites / "out")
+    report = sparc_cli("suite", "report", "again.yaml", "--allow-import", "--out", suites / "out")
     assert report.returncode == 0, report.stderr
     found = read(suites / "out")
     part = found.envs[ENV]

@@ -141,7 +141,7 @@ def test_an_environment_that_raises_is_reported_and_can_be_restarted(
         assert "picture" in message["frame"]["policies"][0]  # it has no scene
         tab.send(json.dumps({"context": [0.9]}))
         error = until(tab, lambda message: message["frame"]["error"])["frame"]["error"]
-        assert error == "Fragile-v0 raised ValueError: too heavy"
+        assert error == "LiveCrash-v0 raised ValueError: too heavy"
         tab.send(json.dumps({"context": [0.1]}))
         tab.send(json.dumps({"do": "restart"}))
         message = until(tab, lambda message: message["frame"]["policies"] and message["samples"])

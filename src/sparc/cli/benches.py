@@ -132,6 +132,7 @@ def trainer(folder: str, args: BenchArgs) -> Any:
     config = make_config({"method": args.method, "env": args.env, "random_steps": 5_000}, args.preset)
     run = Run.create(config, Path(folder) / "run")
     made = Trainer(run, lambda record: None)
+    run.close()  # nothing of a bench is logged
     while made.replay.size < config.random_steps:
         made.collect(random=True)
     return made

@@ -123,6 +123,7 @@ def train_run(run: Run, updates: int | None = None, changes: Mapping[str, Any] |
     from sparc.runs import checkpoint, select
 
     print(f"run: {run.path}", flush=True)
+    allow = " --allow-import" if ":" in run.config.env + run.config.method else ""  # a run never imports unasked
     run.verify_config(but=changes or ())
     if updates is None and not changes and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
         further = f"extend it with: sparc resume {run.path} --updates N"
@@ -141,7 +142,7 @@ def train_run(run: Run, updates: int | None = None, changes: Mapping[str, Any] |
     except (KeyboardInterrupt, SystemExit) as stopped:
         there = checkpoint.numbers(run.checkpoints)
         where = f"at {there[-1]:,} of {run.config.updates:,} updates" if there else "before the first checkpoint"
-        print(f"stopped {where}; continue with: sparc resume {run.path}")
+        print(f"stopped {where}; continue with: sparc resume {run.path}{allow}")
         return stopped.code if isinstance(stopped, SystemExit) and isinstance(stopped.code, int) else INTERRUPTED
     last = checkpoint.numbers(run.checkpoints)[-1]
     scores = checkpoint.load_scores(checkpoint.load_meta(run.checkpoints / str(last)))
@@ -152,5 +153,5 @@ def train_run(run: Run, updates: int | None = None, changes: Mapping[str, Any] |
         what = "mean return " * (criteria.judged(found) == (RETURN,)) + criteria.outcome(found)
         how = f", {what} over the IND settings that select it"
     front = len(select.pareto_front(scores))
-    print(f"done: best checkpoint {best}{how} ({front} on the Pareto front)\nnext: sparc evaluate {run.path}")
+    print(f"done: best checkpoint {best}{how} ({front} on the Pareto front)\nnext: sparc evaluate {run.path}{allow}")
     return 0
