@@ -191,7 +191,7 @@ def test_a_robot_tells_its_limbs_without_opengl() -> None:
 
 
 def test_runs_of_two_environments_are_refused(tiny_run: Callable[..., Path]) -> None:
-    with pytest.raises(UserError, match="all must be of one"):
+    with pytest.raises(UserError, match="side by side"):
         casts([tiny_run("sparc"), tiny_run("sparc", BRITTLE)], "best")
 
 
