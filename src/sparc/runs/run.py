@@ -94,7 +94,10 @@ class Run:
         """Open an existing run directory."""
         path = Path(path)
         if not (path / "config.yaml").is_file():
-            raise UserError(f"{path} is not a run directory: it has no config.yaml.{_runs_below(path)}")
+            if str(path).startswith("sparc:"):
+                raise UserError("a policy by its name has no run: it goes with `sparc play`, `live` and `export`.")
+            why = "it has no config.yaml" if path.exists() else "it does not exist"
+            raise UserError(f"{path} is not a run directory: {why}.{_runs_below(path)}")
         values = read_config(path / "config.yaml")
         if "method" in values:
             find_method(str(values["method"]))  # it declares some of the fields

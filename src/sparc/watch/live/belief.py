@@ -29,7 +29,7 @@ class Belief:
         self.table = encode(psi, self.contexts)
         self.mean = self.table.mean(axis=0)
         self.axes = principal_axes(self.table, (self.contexts - space.centre) / space.half_range)
-        self.unit = spread(self.table)
+        self.unit = float(np.nan_to_num(spread(self.table), nan=1.0))  # NaN: ψ is the same everywhere
         self._norms = np.square(self.table).sum(axis=1)
         self._truth: tuple[bytes, Array] = (b"", np.empty(0))
 

@@ -44,7 +44,7 @@ class Server:
         self.token = secrets.token_urlsafe(16)
         self.files = {file.name: file.read_bytes() for file in sorted(PAGE.iterdir()) if file.suffix in TYPES}
         self.session = Session(casts, seed, self._notify)
-        self.address = ""
+        self.address = self.host = ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news: set[asyncio.Event] = set()
         self._ended = asyncio.Event()
@@ -82,8 +82,8 @@ class Server:
         self.host = f"{HOST}:{server.sockets[0].getsockname()[1]}"
         self.address = f"http://{self.host}/{self.token}/"
         self.session.start()
-        started(self.address)
         try:
+            await asyncio.to_thread(started, self.address)  # a browser in the terminal would block the server
             await self._ended.wait()
         finally:
             self.session.stop()
@@ -111,7 +111,7 @@ class Server:
         headers = {
             "Content-Type": f"{kind}; charset=utf-8",
             "Content-Length": str(len(body)),
-            "Content-Security-Policy": POLICY.format(host=host),
+            "Content-Security-Policy": POLICY.format(host=host if known else self.host),
             "Referrer-Policy": "no-referrer",
             "X-Content-Type-Options": "nosniff",
             "Cache-Control": "no-store",
@@ -130,7 +130,7 @@ class Server:
         sender = asyncio.create_task(self._send(connection, news, room))
         try:
             async for text in connection:
-                with suppress(ValueError):  # no JSON, or more frames seen than sent
+                with suppress(ValueError, RecursionError):  # no JSON, too deep, or more frames seen than sent
                     message = json.loads(text)
                     if message == "seen":
                         room.release()

@@ -84,9 +84,9 @@ class Session(threading.Thread):
         try:
             if self.choices is not None:
                 index = message.get("choice")
-                return self.choices[index] if isinstance(index, int) and 0 <= index < len(self.choices) else None
+                return self.choices[index] if type(index) is int and 0 <= index < len(self.choices) else None
             context = np.array(message["context"], np.float64)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return None
         if context.shape != self.context.shape or not np.isfinite(context).all():
             return None
