@@ -129,7 +129,12 @@ def test_a_second_tab_shows_the_same_and_closing_one_does_no_harm(pair: Server, 
     page.get(pair.address)
     until(page, lambda: find_all(page, ".card .scene"))
     assert pair.session.watchers == 2
-    slide(page, 1, -0.75)
+
+    def moved() -> bool:  # the first try may come before the page is ready for it
+        slide(page, 1, -0.75)
+        return bool(abs(pair.session.context[1] + 0.75) < 1e-6)
+
+    until(page, moved)
     page.switch_to.window(first)
     until(page, lambda: text(page, ".slider:nth-child(2) output") == "−0.75 m/s")
     page.switch_to.window(next(handle for handle in page.window_handles if handle != first))
