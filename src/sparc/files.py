@@ -29,7 +29,7 @@ LOCK_ATTEMPTS, LOCK_SECONDS = 10, 0.3
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """Give a path beside this one to write to; in the end it takes this one's place, or is removed on failure."""
+    """Yield a path beside this one to write to; in the end it replaces this one, or is removed on failure."""
     new = path.with_name(f".{path.name}.new")
     try:
         yield new

@@ -123,7 +123,7 @@ class CPolicy:
         return min(self._library.sparc_seconds(self._state, steps, *given) for _ in range(REPEATS))
 
     def executed(self, action: np.ndarray) -> None:
-        """Say that something else was executed than what act returned."""
+        """Record that something else was executed than what act returned."""
         self._library.sparc_executed(self._state, _pointer(np.ascontiguousarray(action, np.float32)))
 
 

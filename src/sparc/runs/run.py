@@ -231,7 +231,7 @@ class Run:
         replace(self.path / "manifest.json", json.dumps(seals.seal(manifest), indent=1) + "\n")
 
     def keep_damaged(self, file: Path) -> bool:
-        """Say that a file is damaged; a process that holds the run keeps it as it was, for it will be written anew."""
+        """Report a damaged file; a process that holds the run keeps it as it was, because it will be rewritten."""
         kept = ""
         if self._lock is not None:
             names = (file.with_name(f"{file.stem}.damaged-{number}{file.suffix}") for number in count(1))
