@@ -9,7 +9,8 @@ from sparc.contexts import ContextSpace, Finite
 from sparc.envs.registry import get_env
 from sparc.methods import all_methods
 from sparc.report.figures.style import Style, method_style
-from sparc.suites.tables import Curve, EnvResults, Results, by_label, label
+from sparc.suites.results import Curve, EnvResults, Results, label
+from sparc.suites.tables import by_label
 
 ENVS = ("WindHalfCheetah-v5", "WindHopper-v5", "WindWalker2d-v5")
 METHODS = {"sparc": 1.0, "rma": 0.9, "only-obs": 0.6, "history-input": 0.85, "oracle": 1.1}  # level of the returns

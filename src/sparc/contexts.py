@@ -274,6 +274,10 @@ class ContextSpace:
         """Return for each context whether it is in distribution, (n,)."""
         return self.train.contains(np.atleast_2d(np.asarray(contexts, dtype=np.float64)))
 
+    def text(self, context: Array) -> str:
+        """Return a context as messages name it: "x=1, y=2"."""
+        return ", ".join(f"{name}={value:.6g}" for name, value in zip(self.names, context, strict=True))
+
     def check(self, contexts: ArrayLike) -> Array:
         """Return the contexts as a float64 array (n, C), or raise a UserError that names the one that cannot be."""
         try:

@@ -11,15 +11,19 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
-LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+INSTALLED = {"site-packages", "dist-packages"}  # folders of installed packages, Debian's and the user's own included
 LISTED = 16  # options that an error lists at most
 UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 class SparcError(Exception):
-    """Any failure that sparc explains in one line instead of a traceback."""
+    """Any failure that sparc explains in one line instead of a traceback; the line ends like a sentence."""
 
     exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message if message.endswith((".", "?", "!")) else f"{message}.")
 
 
 class UserError(SparcError):
@@ -61,7 +65,11 @@ def describe_exception(error: BaseException) -> str:
 def line_of(error: BaseException) -> str:
     """Return " (my_env.py:17)": the innermost line of the user's code, else of the library that raised the error."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_in(frame.filename, [PACKAGE])]
-    own = [frame for frame in frames if not is_in(frame.filename, LIBRARIES)]
+    own = [
+        frame
+        for frame in frames
+        if not is_in(frame.filename, LIBRARIES) and not INSTALLED.intersection(Path(frame.filename).parts)
+    ]
     chosen = (own or frames)[-1:]
     return "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in chosen)
 

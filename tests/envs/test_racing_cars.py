@@ -114,7 +114,7 @@ def test_a_class_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_missing_catalogue_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sparc.envs.racing.cars.car.CATALOGUE", tmp_path / "cars.csv")
-    with pytest.raises(UserError, match=r"cars\.csv is missing: install sparc again$"):
+    with pytest.raises(UserError, match=r"cars\.csv is missing: install sparc again\.$"):
         read_catalogue.__wrapped__()
 
 

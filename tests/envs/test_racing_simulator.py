@@ -454,7 +454,7 @@ def test_what_is_missing_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tm
         installation.find_torcs()
     monkeypatch.setattr(installation, "package_version", lambda: "1.3.8-1")
     monkeypatch.setattr(installation, "DATA", tmp_path)
-    remedy = r"install Debian's packages of it: apt-get install 'torcs=1\.3\.7\*' 'torcs-data=1\.3\.7\*'$"
+    remedy = r"install Debian's packages of it: `apt-get install 'torcs=1\.3\.7\*' 'torcs-data=1\.3\.7\*'`\.$"
     with pytest.raises(UserError, match=rf"needs TORCS 1\.3\.7, and this machine has 1\.3\.8-1: {remedy}"):
         installation.find_torcs()
 
@@ -539,7 +539,7 @@ def test_packages_that_cannot_be_installed_are_named(
     monkeypatch.setattr(install, "_installed", lambda package: package != "torcs")
     monkeypatch.setenv("PATH", "")
     assert main(["racing", "install"]) == 2
-    line = "sparc: racing needs the Debian packages torcs: install them as root, apt-get install torcs\n"
+    line = "sparc: racing needs the Debian packages torcs: install them as root, `apt-get install torcs`.\n"
     assert capsys.readouterr().err == line
 
 
@@ -553,7 +553,7 @@ def test_a_library_that_is_missing_is_named(
         (tmp_path / "here/torcs" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "here/torcs" / name).touch()
     (tmp_path / "here/torcs" / missing).unlink()
-    with pytest.raises(UserError, match=f"not whole, .*{missing} is missing: apt-get install --reinstall torcs$"):
+    with pytest.raises(UserError, match=f"not whole, .*{missing} is missing: `apt-get install --reinstall torcs`.$"):
         installation.find_torcs()
 
 
@@ -566,5 +566,5 @@ def test_a_file_that_a_track_includes_is_missed_before_torcs_crashes(
     folder.mkdir(parents=True)
     shutil.copy(track.file, folder)
     monkeypatch.setattr("sparc.envs.racing.tracks.DATA", tmp_path)
-    with pytest.raises(UserError, match=r"surfaces\.xml is missing: apt-get install --reinstall torcs-data"):
+    with pytest.raises(UserError, match=r"surfaces\.xml is missing: `apt-get install --reinstall torcs-data`"):
         track.check()

@@ -14,7 +14,7 @@ from sparc.acting.settling import settling
 from sparc.contexts import ContextSpace
 from sparc.report.figures.adaptation import GAIT, adaptation, align, has_latents, has_traces, latent_map, thinned
 from sparc.report.figures.style import FADED, save
-from sparc.suites.tables import Results
+from sparc.suites.results import Results
 
 ENV = ENVS[0]
 

@@ -9,7 +9,7 @@ from synthetic import ENVS, make_results
 
 from sparc.report.figures import registry
 from sparc.report.page import write_report
-from sparc.suites.tables import Results
+from sparc.suites.results import Results
 
 DOC = Path(__file__).parents[2] / "docs/add-a-figure.md"
 

@@ -5,7 +5,7 @@ from synthetic import ENVS, make_results
 
 from sparc.acting.adaptation import Trace
 from sparc.report.gaps import count, gaps, how_many, labels_in, means_over, seeds, why_missing
-from sparc.suites.tables import Curve
+from sparc.suites.results import Curve
 
 ENV, OTHER = ENVS[:2]
 

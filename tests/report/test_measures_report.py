@@ -11,7 +11,7 @@ from test_report import LAPTOP, point, words, write
 
 import sparc
 from sparc.envs.measures import make_criteria
-from sparc.suites.tables import EnvResults, Results
+from sparc.suites.results import EnvResults, Results
 
 ENV = ENVS[1]
 MEASURES = {

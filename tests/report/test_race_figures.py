@@ -23,7 +23,7 @@ from sparc.report.figures.style import ALARM, LARGEST, save
 from sparc.report.measured import mean_of, over_seeds, run_means
 from sparc.report.races import races
 from sparc.runs.tests import choose_contexts
-from sparc.suites.tables import Results
+from sparc.suites.results import Results
 from sparc.watch.lap_page import LapPair
 from sparc.watch.laps import MOST_PICTURES, draw_lines
 

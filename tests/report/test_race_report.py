@@ -16,7 +16,7 @@ from test_report import LAPTOP, NAMES, PHONE, cells_of, part_of, point, words, w
 from sparc.envs.racing.measures import MEASURES
 from sparc.report import stats
 from sparc.report.measured import mean_of, over_seeds
-from sparc.suites.tables import Results
+from sparc.suites.results import Results
 from sparc.text import number
 
 UPDATED = f"{CARS}, updated"

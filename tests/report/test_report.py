@@ -23,7 +23,7 @@ from sparc.report import stats
 from sparc.report.figures.entry import DrawnFigure
 from sparc.report.figures.registry import FIGURES
 from sparc.report.page import write_report
-from sparc.suites.tables import EnvResults, Results
+from sparc.suites.results import EnvResults, Results
 from sparc.text import count, duration, fraction, number, ranges
 
 LAPTOP, PHONE = (1366, 768), (360, 740)
@@ -320,6 +320,7 @@ def test_of_two_files_the_smaller_is_embedded(tmp_path: Path) -> None:
     assert "data:image/png;base64," in (tmp_path / "page" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_75_runs_fit_into_a_page_of_modest_size(tmp_path: Path) -> None:
     path, _ = write(tmp_path, make_results(seeds=(0, 1, 2, 3, 4)))
     assert path.stat().st_size < 1_000_000  # pictures come on top

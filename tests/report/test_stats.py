@@ -246,6 +246,7 @@ def test_more_cells_are_not_more_runs() -> None:
     assert summarise(np.tile(x, 10)).iqm == pytest.approx(summarise(x).iqm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n, bootstrap", [(2, None), (3, 0.80), (5, 0.87)])
 def test_coverage(n: int, bootstrap: float | None) -> None:
     # The difference must keep what its interval promises. A bootstrap of so few runs would not: its level is about that

@@ -20,7 +20,7 @@ from sparc.report.figures.panels import map_panels, outer
 from sparc.report.figures.registry import FIGURES, write_all
 from sparc.report.figures.style import LARGEST, save, style
 from sparc.report.figures.suite import MOST_PAIRS, differences, has_differences, heatmaps, summary_figure
-from sparc.suites.tables import Curve, EnvResults, Results
+from sparc.suites.results import Curve, EnvResults, Results
 
 ENV, OTHER = ENVS[:2]
 LABELS = list(METHODS)
@@ -118,6 +118,7 @@ def test_a_gap_is_a_panel_that_says_so_and_uneven_seeds_are_marked() -> None:
     assert note(figure) == f"{ENV} is incomplete: RMA 0 of 3 seeds, Oracle 2 of 3 seeds"
 
 
+@pytest.mark.slow
 def test_an_environment_without_any_results_is_all_gaps(tmp_path: Path) -> None:
     results = make_results(ENVS[:2], grid=5, gaps=tuple((OTHER, name, seed) for name in LABELS for seed in range(3)))
     empty = EnvResults(results.envs[OTHER].space, np.empty((0, 2)), np.empty(0, bool))  # as it is read from files

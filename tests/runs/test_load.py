@@ -188,6 +188,7 @@ def test_no_environment_is_built_and_no_optimiser(
     assert actions(sparc.load(run.path)).shape == (7, 3, 2)
 
 
+@pytest.mark.slow
 def test_another_optimiser_does_not_prevent_loading(
     tmp_path: Path, tiny_fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +239,7 @@ print([name for name in ("optax", "tensorboardX") if name in sys.modules])
 """
 
 
+@pytest.mark.slow
 def test_wind_and_race_policies_act_in_a_process_without_mujoco_and_torcs(tmp_path: Path, tiny: dict[str, Any]) -> None:
     runs = [make_run(tmp_path / env, tiny, env=env)[0] for env in (HOPPER, RACE)]
     source = str(Path(sparc.__file__).parents[1])

@@ -38,6 +38,7 @@ def test_lines_of_older_versions_have_no_checksum(tmp_path: Path) -> None:
     assert [line.text + b"\n" for line in read_metrics(tmp_path / "metrics.jsonl").lines] == [text]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["flip a bit", "set to zero", "insert", "delete"])
 def test_one_bad_byte_costs_at_most_its_line(file: Path, change: str) -> None:
     sound, whole = file.read_bytes(), read_metrics(file).records

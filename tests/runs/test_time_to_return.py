@@ -97,6 +97,7 @@ def test_runs_that_cannot_tell(made_up: Callable[..., Path]) -> None:
 # What training notes
 
 
+@pytest.mark.slow
 def test_processor_time_grows_over_sessions(
     tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def parking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_documented_measures_reach_tables_figures_and_displays(
     parking: Path, tiny: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,7 +144,8 @@ def test_a_wrong_declaration_is_refused_in_one_line(case: str) -> None:
 def test_names_of_columns_and_of_the_training_log_are_reserved() -> None:
     from sparc.acting.evaluate import FIXED
     from sparc.envs.measures import RESERVED, RESERVED_BEGINNINGS
-    from sparc.suites.tables import EXPLAINED, KEYS, LABEL, VARIANTS
+    from sparc.suites.results import EXPLAINED, VARIANTS
+    from sparc.suites.tables import KEYS, LABEL
     from sparc.training.loop import LEARNING
 
     names = {*FIXED, *KEYS, LABEL, *EXPLAINED, *LEARNING, "contexts", "mean", "std", "min", "max", "updates", "phase"}

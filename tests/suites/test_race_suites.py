@@ -18,9 +18,10 @@ from sparc.errors import UserError
 from sparc.runs.run import Run
 from sparc.runs.tests import evaluate_run, stem_of
 from sparc.suites.gather import add, gather
+from sparc.suites.results import EnvResults
 from sparc.suites.runner import Runner
 from sparc.suites.status import Finished, Status, finished, next_test, status_of
-from sparc.suites.tables import EnvResults, read
+from sparc.suites.tables import read
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 ENV = "TwoWaters-v0"
@@ -145,13 +146,13 @@ def test_a_member_is_done_when_every_test_is_there_and_whole(suites: Path, tiny:
     def where() -> Status:
         return status_of(suite, member, folder)
 
-    assert next_test(suite, run) == ["--adaptation"] and where().note == "not evaluated yet"
+    assert next_test(suite, run) == ["--adaptation"] and where().note == "not evaluated yet."
     assert where().score.startswith("IND clean ")  # by the training's last evaluation
     evaluate_run(run, 3, 1, "best", None)
     assert next_test(suite, run) == ["--adaptation"]
     adapt_run(run, number, 3)
     assert next_test(suite, run) == ["--variant", "updated"]
-    assert (where().state, where().note) == ("waiting", "not evaluated yet in the variant updated")
+    assert (where().state, where().note) == ("waiting", "not evaluated yet in the variant updated.")
     entry = gather(suite, folder).manifest["members"][0]
     assert entry["state"] == "partial" and "variant updated" in entry["note"]
 

@@ -163,7 +163,7 @@ def test_survey_follows_a_member_from_nothing_to_done(suite_file: Callable[..., 
     assert state_of(suite, folder, "only-obs") == Status("waiting")
     run = trained(suite, folder, "only-obs", evaluated=False)
     status = state_of(suite, folder, "only-obs")
-    assert (status.state, status.updates, status.note) == ("waiting", UPDATES, "not evaluated yet")
+    assert (status.state, status.updates, status.note) == ("waiting", UPDATES, "not evaluated yet.")
     assert status.score.startswith("IND ") and status.speed > 0
     run.lock()
     assert state_of(suite, folder, "only-obs").state == "in use"

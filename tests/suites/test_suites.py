@@ -11,8 +11,8 @@ import yaml
 from sparc.errors import UserError
 from sparc.suites import plan
 from sparc.suites.plan import add_to_plan, cost, longest_first, planned
+from sparc.suites.results import label
 from sparc.suites.suite import Suite, find_suite, provided, read_suite
-from sparc.suites.tables import label
 
 OWN: dict[str, Any] = {
     "methods": ["sparc", "rma"],

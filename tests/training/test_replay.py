@@ -111,7 +111,9 @@ def make(
 
 
 def everything(replay: Replay) -> Batch:
-    return replay._cut(replay._sampleable(), history=True, next_history=True)
+    """Return every transition that `sample` may pick."""
+    pick = np.arange((replay._head - replay._oldest()).sum())
+    return replay._cut(pick[~replay._is_closing(pick)], history=True, next_history=True)
 
 
 def assert_matches(batch: Batch, expected: dict[int, dict[str, np.ndarray]]) -> None:

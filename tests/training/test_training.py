@@ -211,6 +211,7 @@ def test_resuming_restores_every_kind_of_environment(
     assert not np.array_equal(then, now), "no context has changed on the way"
 
 
+@pytest.mark.slow
 def test_a_crash_before_the_first_update_costs_nothing(
     straight: Callable[[str], Path], tmp_path: Path, tiny_wrapping: dict[str, Any], assert_same_run: Compare
 ) -> None:
@@ -221,6 +222,7 @@ def test_a_crash_before_the_first_update_costs_nothing(
     assert_same_run(run, straight("oracle"))
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
     straight: Callable[[str], Path], tmp_path: Path, tiny_wrapping: dict[str, Any], assert_same_run: Compare
 ) -> None:
@@ -378,6 +380,7 @@ def test_before_its_last_third_a_run_has_the_best_of_all_that_there_are(
     assert checkpoint.numbers(run / "checkpoints") == [40, 60, 80] and Run.open(run).choose("best") == 40
 
 
+@pytest.mark.slow
 def test_a_run_of_before_the_choice_is_loaded_and_goes_on(
     tmp_path: Path, tiny_wrapping: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

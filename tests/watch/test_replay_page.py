@@ -129,7 +129,7 @@ def test_what_cannot_be_shown_is_refused(tmp_path: Path) -> None:
     broken = lap_of(42.0)
     broken[3, COLUMN["x"]] = np.nan
     for drives, message in (
-        ([], "no drive"),
+        ([], "no lap"),
         ([drive_of("Sick", 42.0, agent=broken)], "cannot replay Sick: not all of its numbers are finite"),
         ([drive_of("Odd", 60.0, agent=lap_of(42.0))], r"cannot replay Odd: its lap takes 60 s, .* to 41\.9"),
     ):
@@ -160,7 +160,7 @@ def test_text_from_data_is_escaped(tmp_path: Path) -> None:
     html = (tmp_path / "replay.html").read_text()
     assert "<script>alert" not in html and html.count("<script") == 2  # the data and ours
     data = json.loads(html.split('id="data">')[1].split("</script>")[0])
-    assert data["drives"][0]["car"] == evil == data["course"]["name"]
+    assert data["pairs"][0]["car"] == evil == data["course"]["name"]
 
 
 # In a browser

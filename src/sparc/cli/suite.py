@@ -128,15 +128,15 @@ def show_status(parsed: argparse.Namespace) -> int:
 def report_suite(parsed: argparse.Namespace) -> int:
     """`sparc suite report`."""
     from sparc.cli.display import step_bar
-    from sparc.suites import tables as results
     from sparc.suites.gather import gather
     from sparc.suites.plan import folder_of, planned
+    from sparc.suites.tables import write
 
     folder = folder_of(parsed.suite, parsed.run_dir)
     out = parsed.out or folder / "report"
     with step_bar("reading", "runs") as progress:
         found = gather(planned(parsed.suite, folder), folder, progress)
-    results.write(found, out)
+    write(found, out)
     return draw(out)
 
 
@@ -150,9 +150,9 @@ def draw(folder: Path, accept_edits: bool = False) -> int:
     from sparc.cli.display import step_bar
     from sparc.report.figures.registry import write_all
     from sparc.report.page import write_report
-    from sparc.suites import tables as results
+    from sparc.suites.tables import read
 
-    found = results.read(folder, accept_edits)
+    found = read(folder, accept_edits)
     if edited := found.manifest.get("edited"):
         print(f"note: changed by hand since `sparc suite report` wrote them: {', '.join(edited)}", file=sys.stderr)
     page = folder / "report.html"

@@ -147,10 +147,9 @@ class ContextualEnv(gym.Wrapper[Any, Any, Any, Any]):
         except SparcError:
             raise
         except Exception as error:
-            values = ", ".join(f"{n}={v:.6g}" for n, v in zip(self.context_space.names, self.context, strict=True))
             raise RunFailure(
-                f"apply of {name_of(self)} failed with the context {values}: {describe_exception(error)}. "
-                "--debug shows the traceback."
+                f"apply of {name_of(self)} failed with the context {self.context_space.text(self.context)}: "
+                f"{describe_exception(error)}. --debug shows the traceback."
             ) from error
 
 

@@ -123,6 +123,5 @@ def under(venv: ContextualVectorEnv, contexts: Array | None) -> str:
     """Return " with x=1, y=2" for contexts (M, C), of which only the first few are written out."""
     if contexts is None:
         return ""
-    names = venv.context_space.names
-    rows = [", ".join(f"{n}={v:.6g}" for n, v in zip(names, row, strict=True)) for row in contexts[:SHOWN]]
+    rows = map(venv.context_space.text, contexts[:SHOWN])
     return f" with {'; '.join(rows)}{'; …' if len(contexts) > SHOWN else ''}"

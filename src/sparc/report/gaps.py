@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from sparc.suites.tables import Results
+from sparc.suites.results import Results
 
 
 def labels_in(results: Results, env: str) -> list[str]:

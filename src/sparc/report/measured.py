@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc.report.stats import mean_sem
-from sparc.suites.tables import EnvResults
+from sparc.suites.results import EnvResults
 
 Array = NDArray[np.float64]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparc.envs.racing.measures import MEASURES
-from sparc.suites.tables import Results
+from sparc.suites.results import Results
 
 
 def races(results: Results) -> list[str]:

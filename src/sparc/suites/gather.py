@@ -16,9 +16,10 @@ from sparc.envs.registry import get_env
 from sparc.errors import SparcError, UserError
 from sparc.methods import find_method
 from sparc.runs.run import Run
+from sparc.suites.results import EXPLAINED, VARIANTS, Curve, EnvResults, Results, label
 from sparc.suites.status import Status, finished, status_of
 from sparc.suites.suite import Member, Suite
-from sparc.suites.tables import EXPLAINED, VARIANTS, Curve, EnvResults, Results, by_label, label
+from sparc.suites.tables import by_label
 
 OTHER_CONTEXTS = "It was tested in other contexts than the suite's: delete its evaluations and run the suite."
 

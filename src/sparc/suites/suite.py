@@ -23,7 +23,7 @@ from sparc.files import replace
 from sparc.methods import find_method
 from sparc.methods.phases import phase_options, with_further_phases
 from sparc.suites.older import with_new_names
-from sparc.suites.tables import env_of
+from sparc.suites.results import env_of
 
 PROVIDED = Path(__file__).parent / "library"
 PLAN = "suite.yaml"

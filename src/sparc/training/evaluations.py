@@ -58,9 +58,9 @@ class Evaluator:
             pairs = {"return": (own.returns, shipped.returns)}
             pairs |= {measure: (own.measures[measure], values) for measure, values in shipped.measures.items()}
             for what, (ours, values) in pairs.items():
-                value = float(ours.mean() + (values[chosen].mean() - values[some].mean()))
-                if np.isfinite(value):  # some measures are not of every episode
-                    found[f"{name}_{what}"] = value
+                differences = ours - values[some]
+                if np.isfinite(differences).any():  # some measures are not of every episode
+                    found[f"{name}_{what}"] = float(np.nanmean(values[chosen]) + np.nanmean(differences))
         return found
 
     def close(self) -> None:

@@ -79,7 +79,17 @@ class Trainer:
         self.processor_before: float | None = 0.0  # seconds of earlier sessions; None if they did not note them
         self.run, self.report, self.config = run, report, run.config
         config = self.config
+        self.evaluator = Evaluator(config.env, config.env_options)
         self.venv = make_vector_env(config.env, config.num_envs, threads=1, **config.env_options)
+        try:
+            self.set_up()
+        except BaseException:
+            self.close()
+            raise
+
+    def set_up(self) -> None:
+        """Make the networks and the replay, or read them from the last checkpoint."""
+        run, config = self.run, self.config
         self.spec = make_spec(self.venv)
         self.key = jax.random.key(config.seed)
         self.replay = Replay(
@@ -106,7 +116,6 @@ class Trainer:
         self.collector = Collector(
             self.venv, self.make_policy(), environments.generate_state(self.venv.num_envs).tolist()
         )
-        self.evaluator = Evaluator(config.env, config.env_options)
         if checkpoint.numbers(run.checkpoints):
             self.restore()
             run.begin(self.updates)

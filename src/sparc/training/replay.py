@@ -200,11 +200,6 @@ class Replay:
     def _is_closing(self, pick: np.ndarray) -> np.ndarray:
         return self._rows["position"][self._at(*self._locate(pick))] == CLOSING
 
-    def _sampleable(self) -> np.ndarray:
-        """Return every number that `sample` may pick."""
-        pick = np.arange((self._head - self._oldest()).sum())
-        return pick[~self._is_closing(pick)]
-
     def _cut(self, pick: np.ndarray, *, history: bool | int, next_history: bool) -> Batch:
         """Build the transitions that begin at the picked rows."""
         lane, t = self._locate(pick)

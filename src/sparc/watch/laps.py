@@ -72,14 +72,14 @@ def drive_laps(
         venv.close()
     cars = [task.describe(context, options.get("physics", PHYSICS[0])) for context in contexts]
     laps = race_all(track, cars, progress)
-    drives = []
+    pairs = []
     for row, (context, ai) in enumerate(zip(contexts, laps, strict=True)):
         name, tyre, kind, size = task.label(context), "", "", {}
         if isinstance(task, CarModels):
             car, tyre = task.find(context)
             name, kind, size = car.name, car.class_name, {"length": car.length, "width": car.width}
         done = bool(measures["completed"][row])
-        drives.append(
+        pairs.append(
             LapPair(
                 car=name,
                 class_name=kind,
@@ -93,7 +93,7 @@ def drive_laps(
                 **size,
             )
         )
-    return drives, road
+    return pairs, road
 
 
 def race_all(track: Track, cars: Sequence[str], progress: ProgressCall | None = None) -> list[Laps]:
@@ -113,13 +113,13 @@ def race_all(track: Track, cars: Sequence[str], progress: ProgressCall | None = 
 
 
 def draw_lines(
-    drives: Sequence[LapPair], road: Road, folder: Path, progress: ProgressCall | None = None
+    pairs: Sequence[LapPair], road: Road, folder: Path, progress: ProgressCall | None = None
 ) -> tuple[list[Path], str]:
     """Draw the lines of laps on the track, into a folder: of all, or of a choice where they are many.
 
     Give the pictures, and a line on the laps without one.
     """
-    begun = [drive for drive in drives if len(drive.agent) > 1]
+    begun = [pair for pair in pairs if len(pair.agent) > 1]
     paths: list[Path] = []
     for old in folder.glob("*.png"):  # of an earlier page
         old.unlink()
@@ -127,17 +127,17 @@ def draw_lines(
     for index in chosen:
         if progress:
             progress(len(paths), len(chosen))
-        drive = begun[index]
-        time = f"{drive.lap_time:.1f} s" if drive.lap_time is not None else "not completed"
-        name = " on ".join(filter(None, (drive.car, drive.tyre)))
-        figure = racing_line(drive.agent, road, f"{name} ({drive.region.upper()}): {time}, AI {drive.ai_time:.1f} s")
+        pair = begun[index]
+        time = f"{pair.lap_time:.1f} s" if pair.lap_time is not None else "not completed"
+        name = " on ".join(filter(None, (pair.car, pair.tyre)))
+        figure = racing_line(pair.agent, road, f"{name} ({pair.region.upper()}): {time}, AI {pair.ai_time:.1f} s")
         folder.mkdir(parents=True, exist_ok=True)
-        paths.append(folder / f"{re.sub(r'[^a-zA-Z0-9.]+', '-', drive.car)}.png")
+        paths.append(folder / f"{re.sub(r'[^a-zA-Z0-9.]+', '-', pair.car)}.png")
         write(figure, paths[-1], RESOLUTIONS, {"Software": None})
     beyond = f"beyond the {MOST_PICTURES} that are drawn (name up to {MOST_PICTURES} with --cars for theirs)"
-    which = "--car NAME" if any(drive.tyre for drive in drives) else "--context power=…,mass=…"
+    which = "--car NAME" if any(pair.tyre for pair in pairs) else "--context power=…,mass=…"
     never = f"never came to the line (`sparc play RUN {which}` shows why)"
-    reasons = {never: len(drives) - len(begun), beyond: len(begun) - len(paths)}
+    reasons = {never: len(pairs) - len(begun), beyond: len(begun) - len(paths)}
     return paths, ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
 
 
@@ -166,11 +166,11 @@ def replay_run(
     else:
         raise UserError(f"{env} has no cars by name: leave --cars out.")
     number = run.choose(which)
-    drives, road = drive_laps(load(run.path, number), env, contexts, tested_with(run, physics), progress)
+    pairs, road = drive_laps(load(run.path, number), env, contexts, tested_with(run, physics), progress)
     columns = [TRACK_COLUMNS.index(column.name) for column in LINE]
     line = road.table[:: max(1, round(COURSE_POINTS * len(road.table) / road.length)), columns]
     name = "-".join(filter(None, (str(number), variant_of(run, physics))))
     path = out or run.path / "replays" / f"{name}.html"
     title = f"{run.config.method} on {env}, seed {run.config.seed}, {number:,} updates"
-    write_replay(path, Course(RACES[env][0].name, road.length, line), drives, title)
-    return path, *draw_lines(drives, road, path.with_name(f"{path.stem}-lines"), progress)
+    write_replay(path, Course(RACES[env][0].name, road.length, line), pairs, title)
+    return path, *draw_lines(pairs, road, path.with_name(f"{path.stem}-lines"), progress)

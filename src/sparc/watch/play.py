@@ -315,7 +315,7 @@ def compose(panels: Sequence[Panel], heading: tuple[str, str, str], width: int, 
     return image
 
 
-def draw_heading(pencil: ImageDraw.ImageDraw, heading: tuple[str, str, str], width: int, bar: int, unit: float) -> None:
+def draw_heading(canvas: ImageDraw.ImageDraw, heading: tuple[str, str, str], width: int, bar: int, unit: float) -> None:
     """Draw the environment, the context and whether it is in or out of distribution."""
     name, context, region = heading
     pad, size = round(0.6 * unit), 0.85 * unit
@@ -325,12 +325,12 @@ def draw_heading(pencil: ImageDraw.ImageDraw, heading: tuple[str, str, str], wid
         if sum(widths) + 4 * pad <= width or size < 6:
             break
         size *= 0.95
-    pencil.text((pad, bar / 2), parts[0][0], WHITE, parts[0][1], anchor="lm")
-    pencil.text((pad + widths[0], bar / 2), context, WHITE, parts[1][1], anchor="lm")
+    canvas.text((pad, bar / 2), parts[0][0], WHITE, parts[0][1], anchor="lm")
+    canvas.text((pad + widths[0], bar / 2), context, WHITE, parts[1][1], anchor="lm")
     right, half = width - pad, 0.7 * size
     box = (right - widths[2] - pad, bar / 2 - half, right, bar / 2 + half)
-    pencil.rounded_rectangle(box, radius=half / 2, fill=BADGES[region])
-    pencil.text((right - pad / 2, bar / 2), region, WHITE, parts[2][1], anchor="rm")
+    canvas.rounded_rectangle(box, radius=half / 2, fill=BADGES[region])
+    canvas.text((right - pad / 2, bar / 2), region, WHITE, parts[2][1], anchor="rm")
 
 
 def draw_panel(panel: Panel, width: int, top: int, unit: float, last: int) -> Image.Image:
@@ -340,22 +340,22 @@ def draw_panel(panel: Panel, width: int, top: int, unit: float, last: int) -> Im
     image = Image.new("RGB", (width, top + size[1]), PANEL_BAR)
     scaled = panel.picture if panel.picture.size == size else panel.picture.resize(size, Image.Resampling.LANCZOS)
     image.paste(scaled, (0, top))
-    pencil = ImageDraw.Draw(image)
+    canvas = ImageDraw.Draw(image)
     pad, upper, lower = round(0.6 * unit), 0.32 * top, 0.74 * top
     total = (panel.lap() if panel.over else "") or f"return {panel.total:,.1f}".replace("-", "−")
     letters = fitting(total, 1.05 * unit, 0.7 * width)
     room = width - 3 * pad - letters.getlength(total)
-    pencil.text((pad, upper), panel.title, WHITE, fitting(panel.title, 1.05 * unit, room), anchor="lm")
-    pencil.text((width - pad, upper), total, WHITE, letters, anchor="rm")
-    pencil.text((pad, lower), panel.note, GREY, font(0.75 * unit, False), anchor="lm")
+    canvas.text((pad, upper), panel.title, WHITE, fitting(panel.title, 1.05 * unit, room), anchor="lm")
+    canvas.text((width - pad, upper), total, WHITE, letters, anchor="rm")
+    canvas.text((pad, lower), panel.note, GREY, font(0.75 * unit, False), anchor="lm")
     step = f"step {panel.steps:,} of {last:,}"
-    pencil.text((width - pad, lower), step, GREY, font(0.75 * unit, False), anchor="rm")
+    canvas.text((width - pad, lower), step, GREY, font(0.75 * unit, False), anchor="rm")
     if panel.ended:
         letters = font(0.95 * unit, True)
         half = letters.getlength(panel.ended) / 2 + pad
         x, y = width / 2, image.height - 1.4 * unit
-        pencil.rounded_rectangle((x - half, y - 0.85 * unit, x + half, y + 0.85 * unit), radius=unit / 2, fill=OVER)
-        pencil.text((x, y), panel.ended, WHITE, letters, anchor="mm")
+        canvas.rounded_rectangle((x - half, y - 0.85 * unit, x + half, y + 0.85 * unit), radius=unit / 2, fill=OVER)
+        canvas.text((x, y), panel.ended, WHITE, letters, anchor="mm")
     return image
 
 

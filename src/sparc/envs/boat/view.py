@@ -37,7 +37,7 @@ def draw(
     reach = max(REACH, abs(boat[1]) + MARGIN, (abs(boat[0]) + MARGIN) * height / width)
     metre = height / 2 / reach  # pixels
     image = Image.new("RGB", (width, height), WATER)
-    pencil = ImageDraw.Draw(image)
+    canvas = ImageDraw.Draw(image)
 
     def place(points: Any) -> list[tuple[float, float]]:
         shifted = np.array([width / 2, height / 2]) + np.atleast_2d(points) * [metre, -metre]
@@ -45,7 +45,7 @@ def draw(
 
     def disc(centre: Any, radius: float, **colours: Any) -> None:
         (x, y), r = place(centre)[0], radius * metre
-        pencil.ellipse((x - r, y - r, x + r, y + r), **colours)
+        canvas.ellipse((x - r, y - r, x + r, y + r), **colours)
 
     thin = max(1, round(metre / 25))
     disc((0.0, 0.0), ring, fill=RING)
@@ -56,16 +56,16 @@ def draw(
         for x in lines + (row % 2) * STREAK_SPACING / 2:
             # the pattern repeats after two rows, so it can be shifted back by that much
             head = np.array([x, y]) + np.mod(drifted, [STREAK_SPACING, 2 * STREAK_SPACING])
-            pencil.line(place([head - current * STREAK_TIME, head]), fill=STREAK, width=2 * thin)
+            canvas.line(place([head - current * STREAK_TIME, head]), fill=STREAK, width=2 * thin)
     disc((0.0, 0.0), ring, outline=RIM, width=2 * thin)
 
     wake = track[-WAKE_STEPS - 1 :]
     for age, (start, end) in enumerate(zip(wake[-2::-1], wake[:0:-1], strict=True)):
         fade = (1 - age / WAKE_STEPS) ** 1.5
         colour = tuple(int(value) for value in WATER + (WAKE - WATER) * 0.75 * fade)
-        pencil.line(place([start, end]), fill=colour, width=max(thin, round(metre * 0.14 * fade)))
-    pencil.polygon(place(boat + turn(HULL_SHAPE, heading)), fill=HULL, outline=INK, width=2 * thin)
-    pencil.polygon(place(boat + turn(DECK_SHAPE, heading)), fill=DECK)
+        canvas.line(place([start, end]), fill=colour, width=max(thin, round(metre * 0.14 * fade)))
+    canvas.polygon(place(boat + turn(HULL_SHAPE, heading)), fill=HULL, outline=INK, width=2 * thin)
+    canvas.polygon(place(boat + turn(DECK_SHAPE, heading)), fill=DECK)
     disc((0.0, 0.0), 0.2, fill=BUOY, outline=INK, width=thin)  # over the boat: how far off it is, is the point
     disc((0.0, 0.0), 0.07, fill=BUOY_TOP)
 
@@ -73,7 +73,7 @@ def draw(
         # A current as fast as the boat would take half of the height.
         shape = turn(arrow(strength / speed * height / 2, HEAD * height, SHAFT * height), current) * [1.0, -1.0]
         points = [(float(x), float(y)) for x, y in ARROW_PLACE * [width, height] + shape]
-        pencil.polygon(points, fill=ARROW)
+        canvas.polygon(points, fill=ARROW)
     return np.asarray(image.resize(size, Image.Resampling.BOX))
 
 

@@ -33,7 +33,7 @@ def draw(size: tuple[int, int], course: Course, state: Array, trail: Sequence[Ar
     """Draw a car at its row of state, and where it has been, as an RGB array (height, width, 3)."""
     width, height = size[0] * FINE, size[1] * FINE
     image = Image.new("RGB", (width, height), GRASS)
-    pencil = ImageDraw.Draw(image)
+    canvas = ImageDraw.Draw(image)
     x, y, yaw, speed = (float(state[COLUMN[name]]) for name in ("x", "y", "yaw", "vx"))
     metre = height / (NEAREST + SECONDS * max(speed, 0.0))  # pixels
     ahead, left = np.array([np.cos(yaw), np.sin(yaw)]), np.array([-np.sin(yaw), np.cos(yaw)])
@@ -45,23 +45,23 @@ def draw(size: tuple[int, int], course: Course, state: Array, trail: Sequence[Ar
 
     reach = 1.2 * max(width, height) / metre
     near = state[COLUMN["distance"]] + np.arange(-reach, reach, 2.0)
-    draw_road(pencil, course, near, place, max(1, round(metre / 8)))
+    draw_road(canvas, course, near, place, max(1, round(metre / 8)))
     for before, now in pairwise(trail):
         colour = tuple(round(255 * part) for part in TRAIL(float(np.clip(now[2] / TOP_SPEED, 0.0, 1.0)))[:3])
-        pencil.line(place(np.array([before[:2], now[:2]])), fill=colour, width=max(2, round(metre / 3)))
+        canvas.line(place(np.array([before[:2], now[:2]])), fill=colour, width=max(2, round(metre / 3)))
     half = CAR_LENGTH / 2
     body = np.array([[half, 0.6], [half * 0.7, 0.9], [-half, 0.9], [-half, -0.9], [half * 0.7, -0.9], [half, -0.6]])
     glass = np.array([[half * 0.35, 0.7], [0.0, 0.75], [0.0, -0.75], [half * 0.35, -0.7]])
     for shape, colour in ((body, BODY), (glass, GLASS)):
         points = [x, y] + shape[:, :1] * ahead + shape[:, 1:] * left
-        pencil.polygon(place(points), fill=colour, outline=INK)
-    draw_map(pencil, course, state, width, height)
-    draw_dials(pencil, state, width, height)
+        canvas.polygon(place(points), fill=colour, outline=INK)
+    draw_map(canvas, course, state, width, height)
+    draw_dials(canvas, state, width, height)
     return np.asarray(image.resize(size, Image.Resampling.BOX))
 
 
 def draw_road(
-    pencil: ImageDraw.ImageDraw, course: Course, near: Array, place: Callable[[Array], Points], line: int
+    canvas: ImageDraw.ImageDraw, course: Course, near: Array, place: Callable[[Array], Points], line: int
 ) -> None:
     """Draw the road over these distances, its edges and the start line."""
     rows = course.at(near)
@@ -71,15 +71,15 @@ def draw_road(
     index = (near * len(course.table) / course.length % len(course.table)).astype(int) % len(course.table)
     unpaved = course.table[index, TRACK_COLUMNS.index("friction")] < LOOSE
     for i in range(len(near) - 1):
-        pencil.polygon([lefts[i], lefts[i + 1], rights[i + 1], rights[i]], fill=DIRT if unpaved[i] else ROAD)
-    pencil.line(place(rows[:, :2]), fill=MIDDLE, width=max(1, line // 2))
+        canvas.polygon([lefts[i], lefts[i + 1], rights[i + 1], rights[i]], fill=DIRT if unpaved[i] else ROAD)
+    canvas.line(place(rows[:, :2]), fill=MIDDLE, width=max(1, line // 2))
     for side in (lefts, rights):
-        pencil.line(side, fill=EDGE, width=line)
+        canvas.line(side, fill=EDGE, width=line)
     for crossing in np.flatnonzero(np.diff(np.floor(near / course.length))).tolist():
-        pencil.line([lefts[crossing], rights[crossing]], fill=WHITE, width=4 * line)
+        canvas.line([lefts[crossing], rights[crossing]], fill=WHITE, width=4 * line)
 
 
-def draw_map(pencil: ImageDraw.ImageDraw, course: Course, state: Array, width: int, height: int) -> None:
+def draw_map(canvas: ImageDraw.ImageDraw, course: Course, state: Array, width: int, height: int) -> None:
     """Draw the whole track in a corner, with the car as a dot."""
     box, margin = 0.26 * height, 0.03 * height
     points = course.at(np.linspace(0, course.length, 300))[:, :2]
@@ -90,31 +90,31 @@ def draw_map(pencil: ImageDraw.ImageDraw, course: Course, state: Array, width: i
         across, up = (point - low) * scale
         return float(width - margin - box + across), float(margin + box - up)
 
-    pencil.rounded_rectangle(
+    canvas.rounded_rectangle(
         (width - 2 * margin - box, 0.4 * margin, width - 0.4 * margin, 2 * margin + box), radius=margin, fill=PANEL
     )
-    pencil.line([at(point) for point in points], fill=GREY, width=max(2, height // 200), joint="curve")
+    canvas.line([at(point) for point in points], fill=GREY, width=max(2, height // 200), joint="curve")
     (cx, cy), r = at(state[[COLUMN["x"], COLUMN["y"]]]), height / 90
-    pencil.ellipse((cx - r, cy - r, cx + r, cy + r), fill=THROTTLE, outline=WHITE, width=FINE)
+    canvas.ellipse((cx - r, cy - r, cx + r, cy + r), fill=THROTTLE, outline=WHITE, width=FINE)
 
 
-def draw_dials(pencil: ImageDraw.ImageDraw, state: Array, width: int, height: int) -> None:
+def draw_dials(canvas: ImageDraw.ImageDraw, state: Array, width: int, height: int) -> None:
     """Draw speed, gear, pedals and steering in the lower left, and whether the car is off course."""
     unit = height / 22
     left, top = 0.6 * unit, height - 5.1 * unit
-    pencil.rounded_rectangle((left, top, left + 9.5 * unit, height - 0.6 * unit), radius=unit / 2, fill=PANEL)
+    canvas.rounded_rectangle((left, top, left + 9.5 * unit, height - 0.6 * unit), radius=unit / 2, fill=PANEL)
     speed, gear = 3.6 * max(float(state[COLUMN["vx"]]), 0.0), int(state[COLUMN["gear"]])
-    pencil.text((left + 0.6 * unit, top + 1.3 * unit), f"{speed:.0f} km/h", WHITE, font(1.1 * unit, True), anchor="lm")
-    pencil.text((left + 9.0 * unit, top + 1.3 * unit), f"gear {gear}", GREY, font(0.75 * unit, False), anchor="rm")
+    canvas.text((left + 0.6 * unit, top + 1.3 * unit), f"{speed:.0f} km/h", WHITE, font(1.1 * unit, True), anchor="lm")
+    canvas.text((left + 9.0 * unit, top + 1.3 * unit), f"gear {gear}", GREY, font(0.75 * unit, False), anchor="rm")
     bar, right = top + 2.5 * unit, left + 9.0 * unit
     for name, colour, row in (("throttle", THROTTLE, 0), ("brake", BRAKE, 1)):
         y = bar + 0.65 * unit * row
-        pencil.rectangle((left + 0.6 * unit, y, right, y + 0.45 * unit), fill=(40, 50, 66))
+        canvas.rectangle((left + 0.6 * unit, y, right, y + 0.45 * unit), fill=(40, 50, 66))
         share = float(np.clip(state[COLUMN[name]], 0, 1))
-        pencil.rectangle((left + 0.6 * unit, y, left + 0.6 * unit + share * 8.4 * unit, y + 0.45 * unit), fill=colour)
+        canvas.rectangle((left + 0.6 * unit, y, left + 0.6 * unit + share * 8.4 * unit, y + 0.45 * unit), fill=colour)
     y, middle = bar + 1.3 * unit, left + 4.8 * unit
-    pencil.rectangle((left + 0.6 * unit, y, right, y + 0.45 * unit), fill=(40, 50, 66))
+    canvas.rectangle((left + 0.6 * unit, y, right, y + 0.45 * unit), fill=(40, 50, 66))
     turned = middle - 4.2 * unit * float(np.clip(state[COLUMN["steer"]], -1, 1))
-    pencil.rectangle((min(middle, turned), y, max(middle, turned), y + 0.45 * unit), fill=WHITE)
+    canvas.rectangle((min(middle, turned), y, max(middle, turned), y + 0.45 * unit), fill=WHITE)
     if state[COLUMN["wheels_out"]] >= OFF_COURSE:
-        pencil.text((width / 2, height - 1.6 * unit), "off course", BRAKE, font(1.1 * unit, True), anchor="mm")
+        canvas.text((width / 2, height - 1.6 * unit), "off course", BRAKE, font(1.1 * unit, True), anchor="mm")

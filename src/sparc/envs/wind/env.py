@@ -20,7 +20,7 @@ from sparc.arrays import Array, Flags
 from sparc.contexts import ContextSpace
 from sparc.envs.contextual import ContextualEnv, NativeVectorEnv, State, check_count
 from sparc.envs.registry import Signals, register_env
-from sparc.envs.wind.view import View, choose_backend, dress, picture, planar, release, scene
+from sparc.envs.wind.view import View, choose_backend, picture, planar, release, scene, soften_colours
 
 EPISODE_STEPS = 1000
 RENDER_SIZE = 480  # pixels, Gymnasium's default
@@ -328,7 +328,7 @@ def make_wind(
         choose_backend()
     env = load_robot(robot, render_mode=render_mode, width=width, height=height)
     if render_mode == "rgb_array":
-        dress(env.model)
+        soften_colours(env.model)
     return WindEnv(robot, env, change_probability)
 
 

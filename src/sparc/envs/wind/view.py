@@ -86,7 +86,7 @@ def _release_all() -> None:
         viewer.free()
 
 
-def dress(model: Any) -> None:
+def soften_colours(model: Any) -> None:
     """Set quiet colours of floor and sky; the physics stays as it is."""
     import mujoco
 

@@ -29,7 +29,7 @@ from sparc.report.figures.style import (
 )
 from sparc.report.gaps import gaps, how_many, labels_in, means_over
 from sparc.report.stats import cell_table
-from sparc.suites.tables import EnvResults, Results
+from sparc.suites.results import EnvResults, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

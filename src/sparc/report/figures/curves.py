@@ -24,7 +24,7 @@ from sparc.report.figures.style import (
 )
 from sparc.report.gaps import gaps, labels_in, means_over
 from sparc.report.stats import cell_table, mean_sem
-from sparc.suites.tables import VARIANTS, Curve, Results
+from sparc.suites.results import VARIANTS, Curve, Results
 from sparc.text import joined
 
 if TYPE_CHECKING:

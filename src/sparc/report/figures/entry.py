@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sparc.envs.measures import RETURN
-from sparc.suites.tables import Results
+from sparc.suites.results import Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sparc.arrays import Array
 from sparc.report.figures.style import WIDTH, new_figure, style
 from sparc.report.gaps import count, how_many
-from sparc.suites.tables import EnvResults, Results
+from sparc.suites.results import EnvResults, Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

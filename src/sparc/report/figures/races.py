@@ -17,7 +17,7 @@ from sparc.report.figures.style import ALARM, GREY, WIDTH, add_note, add_title, 
 from sparc.report.gaps import gaps, labels_in, means_over, seeds, why_missing
 from sparc.report.measured import mean_of, over_seeds, run_means
 from sparc.report.races import races
-from sparc.suites.tables import EnvResults, Results
+from sparc.suites.results import EnvResults, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,7 +20,7 @@ from sparc.report.figures.suite import (
     heatmaps,
     summary_figure,
 )
-from sparc.suites.tables import Results
+from sparc.suites.results import Results
 
 if TYPE_CHECKING:
     from sparc.envs.contextual import ProgressCall

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 
 from sparc.files import beside
-from sparc.suites.tables import PROTAGONIST
+from sparc.suites.results import PROTAGONIST
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
     from sparc.methods import MethodEntry
-    from sparc.suites.tables import Results
+    from sparc.suites.results import Results
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from sparc.report.figures.entry import DrawnFigure
 from sparc.report.html import write_page
 from sparc.report.page import answer, maps, measures, pictures, races, runs, tables
 from sparc.report.page.data import ReportData
-from sparc.suites.tables import Results
+from sparc.suites.results import Results
 
 HERE = Path(__file__).parent
 SECTIONS = {

@@ -13,7 +13,7 @@ from sparc.arrays import Array
 from sparc.envs.measures import RETURN, Measure
 from sparc.report import stats
 from sparc.report.races import races
-from sparc.suites.tables import EnvResults, Results, env_of, label
+from sparc.suites.results import EnvResults, Results, env_of, label
 
 REGIONS = {"ood": "out of distribution", "ind": "in distribution"}
 

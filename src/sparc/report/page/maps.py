@@ -16,7 +16,7 @@ from sparc.report.measured import mean_of, over_seeds
 from sparc.report.page import races
 from sparc.report.page.data import ReportData
 from sparc.report.page.measures import column_head
-from sparc.suites.tables import EnvResults
+from sparc.suites.results import EnvResults
 from sparc.text import joined, number, percent
 
 SHADES = 181  # of a colour table; page.js takes every 15th for its legends

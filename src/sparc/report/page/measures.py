@@ -27,7 +27,7 @@ from sparc.report.page.tables import (
     spread,
 )
 from sparc.report.stats import mean_sem
-from sparc.suites.tables import APART, env_of
+from sparc.suites.results import APART, env_of
 from sparc.text import count, joined, number
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from sparc.report.figures.entry import DrawnFigure
-from sparc.suites.tables import Results
+from sparc.suites.results import Results
 
 TYPES = {"svg": "image/svg+xml", "png": "image/png"}
 

@@ -12,7 +12,7 @@ from sparc.envs.racing.tasks import NOT_COMPLETED
 from sparc.report.page.data import ReportData
 from sparc.report.page.measures import Layout, Numbers, caution, test_tables
 from sparc.report.page.tables import STAR, budget, middles, probabilities
-from sparc.suites.tables import EnvResults
+from sparc.suites.results import EnvResults
 from sparc.text import slug
 
 LAPS = Layout(

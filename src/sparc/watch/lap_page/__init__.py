@@ -79,15 +79,15 @@ class Course:
     line: NDArray[np.float64]  # (P, 5): x, y, heading, half_width, friction; the last point is followed by the first
 
 
-def write_replay(path: Path, course: Course, drives: Sequence[LapPair], title: str) -> None:
-    """Write the page; it opens with the first drive."""
-    if not drives:
-        raise ValueError("there is no drive to replay")
+def write_replay(path: Path, course: Course, pairs: Sequence[LapPair], title: str) -> None:
+    """Write the page; it opens with the first pair."""
+    if not pairs:
+        raise ValueError("there is no lap to replay")
     data = {
         "course": {"name": course.name, "length": course.length, "line": packed(course.line, LINE)},
         "columns": {"lap": LAP, "line": LINE},
         "offCourse": OFF_COURSE,
-        "drives": [_drive(drive, course.length) for drive in drives],
+        "pairs": [_describe(pair, course.length) for pair in pairs],
     }
     parts = "".join((HERE / name).read_text() for name in SCRIPTS)
     write_page(
@@ -101,24 +101,24 @@ def write_replay(path: Path, course: Course, drives: Sequence[LapPair], title: s
     )
 
 
-def _drive(drive: LapPair, length: float) -> dict[str, Any]:
+def _describe(pair: LapPair, length: float) -> dict[str, Any]:
     try:
         laps = [
             packed(from_line_to_line(trace, time, length), LAP)
-            for trace, time in ((drive.agent, drive.lap_time), (drive.ai, drive.ai_time))
+            for trace, time in ((pair.agent, pair.lap_time), (pair.ai, pair.ai_time))
         ]
     except ValueError as error:
-        raise ValueError(f"cannot replay {drive.car}: {error}") from None
+        raise ValueError(f"cannot replay {pair.car}: {error}") from None
     return {
-        "car": drive.car,
-        "class": drive.class_name,
-        "tyre": drive.tyre,
-        "region": drive.region,
-        "time": drive.lap_time,
-        "aiTime": drive.ai_time,
-        "clean": bool(drive.clean),
-        "off": bool((drive.agent[:, TRACE.index("wheels_out")] >= OFF_COURSE).any()),
-        "size": [drive.length, drive.width],
+        "car": pair.car,
+        "class": pair.class_name,
+        "tyre": pair.tyre,
+        "region": pair.region,
+        "time": pair.lap_time,
+        "aiTime": pair.ai_time,
+        "clean": bool(pair.clean),
+        "off": bool((pair.agent[:, TRACE.index("wheels_out")] >= OFF_COURSE).any()),
+        "size": [pair.length, pair.width],
         "laps": laps,
     }
 

@@ -1,4 +1,4 @@
-// Laps: the numbers of a drive as they come out of the page, and what was where when.
+// Laps: the numbers of a pair as they come out of the page, and what was where when.
 
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 const mix = (a, b, share) => a + (b - a) * share;

@@ -4,7 +4,7 @@ const find = (selector, root = document) => root.querySelector(selector);
 const data = JSON.parse(find('#data').textContent);
 const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
 const track = makeTrack(await unpack(data.course.line, data.columns.line));
-const state = { drive: null, playing: false, rate: 1, follow: false };
+const state = { pair: null, playing: false, rate: 1, follow: false };
 const scene = { laps: [], time: 0, zoom: 0, lines: 'trails' };
 let [end, axis, colours] = [0, null, {}];
 
@@ -47,7 +47,7 @@ function stateOf(lap, time, car) {
 function showReadings(cars) {
   cars.forEach((car, index) => {
     const [driver, lap] = [drivers[index], scene.laps[index]];
-    driver.state.textContent = stateOf(lap, index ? state.drive.aiTime : state.drive.time, car);
+    driver.state.textContent = stateOf(lap, index ? state.pair.aiTime : state.pair.time, car);
     driver.cursor.hidden = !car;
     const { speed, gear, throttle, brake, steer, distance } = car ?? AWAY;
     driver.speed.textContent = (3.6 * speed).toFixed(0);
@@ -141,10 +141,10 @@ function pressed(event) {
 const MARKS = {
   clean: ['✓', 'clean'], off: ['△', 'off course'], wall: ['△', 'not clean'], failed: ['✕', 'not completed'],
 };
-const markOf = (drive) => (drive.time === null ? 'failed' : drive.clean ? 'clean' : drive.off ? 'off' : 'wall');
-const ratioOf = (drive) => (drive.time === null ? Infinity : drive.time / drive.aiTime); // not completed is the worst
-const ratioText = (drive) => (drive.time === null ? '–' : ratioOf(drive).toFixed(3));
-const badgeOf = (drive) => make('b', { class: `badge ${drive.region}` }, drive.region.toUpperCase());
+const markOf = (pair) => (pair.time === null ? 'failed' : pair.clean ? 'clean' : pair.off ? 'off' : 'wall');
+const ratioOf = (pair) => (pair.time === null ? Infinity : pair.time / pair.aiTime); // not completed is the worst
+const ratioText = (pair) => (pair.time === null ? '–' : ratioOf(pair).toFixed(3));
+const badgeOf = (pair) => make('b', { class: `badge ${pair.region}` }, pair.region.toUpperCase());
 const ORDERS = {
   best: (a, b) => ratioOf(a) - ratioOf(b),
   worst: (a, b) => ratioOf(b) - ratioOf(a),
@@ -152,34 +152,34 @@ const ORDERS = {
   name: (a, b) => a.car.localeCompare(b.car, 'en', { numeric: true }),
 };
 
-function kindOf(drive, after = '') { // power and mass are all that a car has there
-  return drive.class ? `${drive.class} · ${drive.tyre}${after}` : '';
+function kindOf(pair, after = '') { // power and mass are all that a car has there
+  return pair.class ? `${pair.class} · ${pair.tyre}${after}` : '';
 }
 
-function rowOf(drive, index) {
-  const [sign, word] = MARKS[markOf(drive)];
-  const failed = drive.time === null;
+function rowOf(pair, index) {
+  const [sign, word] = MARKS[markOf(pair)];
+  const failed = pair.time === null;
   const row = make('label', { class: 'row' },
-    make('input', { type: 'radio', name: 'drive', value: index }),
-    make('span', { class: 'name' }, make('b', {}, drive.car),
-      make('span', { class: 'mark', title: word }, make('i', { class: markOf(drive) }, sign), ' ',
+    make('input', { type: 'radio', name: 'pair', value: index }),
+    make('span', { class: 'name' }, make('b', {}, pair.car),
+      make('span', { class: 'mark', title: word }, make('i', { class: markOf(pair) }, sign), ' ',
         failed ? word : make('span', { class: 'unseen' }, word)),
-      failed ? '' : ratioText(drive)),
-    make('span', { class: 'kind' }, badgeOf(drive), make('span', {}, kindOf(drive)),
-      failed ? '' : clock(drive.time)));
-  return { row, drive, words: [drive.car, drive.class, drive.tyre, drive.region, word].join(' ').toLowerCase() };
+      failed ? '' : ratioText(pair)),
+    make('span', { class: 'kind' }, badgeOf(pair), make('span', {}, kindOf(pair)),
+      failed ? '' : clock(pair.time)));
+  return { row, pair, words: [pair.car, pair.class, pair.tyre, pair.region, word].join(' ').toLowerCase() };
 }
 
-const list = data.drives.map(rowOf);
+const list = data.pairs.map(rowOf);
 
 function showList() {
   const words = find('#search').value.toLowerCase().split(/\s+/);
   const region = find('#region :checked').value;
   const order = ORDERS[find('#order').value];
-  const sorted = list.toSorted((a, b) => order(a.drive, b.drive) || 0); // two that are not completed are equal
+  const sorted = list.toSorted((a, b) => order(a.pair, b.pair) || 0); // two that are not completed are equal
   find('#rows').append(...sorted.map(({ row }) => row));
-  for (const { row, drive, words: known } of list) {
-    row.hidden = (region && drive.region !== region) || !words.every((word) => known.includes(word));
+  for (const { row, pair, words: known } of list) {
+    row.hidden = (region && pair.region !== region) || !words.every((word) => known.includes(word));
   }
   const shown = list.filter(({ row }) => !row.hidden).length;
   find('#count').textContent = shown === list.length ? `${shown} cars.` : `${shown} of ${list.length} cars.`;
@@ -200,36 +200,36 @@ function showPicked() {
 }
 
 async function pick(index) {
-  const drive = data.drives[index];
+  const pair = data.pairs[index];
   find(`#rows [value="${index}"]`).checked = true;
-  const laps = await Promise.all(drive.laps.map((text) => unpackLap(text, data.columns.lap, data.offCourse)));
+  const laps = await Promise.all(pair.laps.map((text) => unpackLap(text, data.columns.lap, data.offCourse)));
   if (Number(find('#rows :checked').value) !== index) return; // another was picked meanwhile
   const all = laps.flatMap((lap) => [...lap.speed]);
   const speeds = all.length ? [Math.min(...all), Math.max(...all) + 0.1] : [0, 1];
   laps.forEach((lap) => addPaths(lap, speeds));
-  state.drive = drive;
+  state.pair = pair;
   end = Math.max(0.1, ...laps.map((lap) => lap.end));
   const lock = Math.max(0.1, ...laps.map((lap) => most(lap.steer)));
-  Object.assign(scene, { laps, time: 0, speeds, lock, size: drive.size, failed: drive.time === null });
-  history.replaceState(null, '', `#${encodeURIComponent(drive.car)}`);
-  showDrive(drive);
+  Object.assign(scene, { laps, time: 0, speeds, lock, size: pair.size, failed: pair.time === null });
+  history.replaceState(null, '', `#${encodeURIComponent(pair.car)}`);
+  showDrive(pair);
   redraw();
 }
 
-function showDrive(drive) {
-  const [sign, word] = MARKS[markOf(drive)];
+function showDrive(pair) {
+  const [sign, word] = MARKS[markOf(pair)];
   const pair = (name, value) => make('span', {}, `${name} `, make('b', {}, value));
-  find('#car').textContent = drive.car;
-  find('#about').replaceChildren(badgeOf(drive), make('span', {}, kindOf(drive, ' tyre')));
-  find('#result').replaceChildren(pair('Agent', drive.time === null ? '–' : clock(drive.time)),
-    pair('AI', clock(drive.aiTime)), pair('Ratio', ratioText(drive)),
-    make('span', { class: 'mark' }, make('i', { class: markOf(drive) }, sign), ` ${word}`));
+  find('#car').textContent = pair.car;
+  find('#about').replaceChildren(badgeOf(pair), make('span', {}, kindOf(pair, ' tyre')));
+  find('#result').replaceChildren(pair('Agent', pair.time === null ? '–' : clock(pair.time)),
+    pair('AI', clock(pair.aiTime)), pair('Ratio', ratioText(pair)),
+    make('span', { class: 'mark' }, make('i', { class: markOf(pair) }, sign), ` ${word}`));
   find('#scrub').max = end;
   find('#end').textContent = clock(end, 2);
   find('#slow').textContent = (3.6 * scene.speeds[0]).toFixed(0);
   find('#fast').textContent = `${(3.6 * scene.speeds[1]).toFixed(0)} km/h`;
   find('#off-key').hidden = !scene.laps.some((lap) => lap.offs.length);
-  find('#map').setAttribute('aria-label', `Map of ${data.course.name}: ${drive.car}, driven by agent and AI`);
+  find('#map').setAttribute('aria-label', `Map of ${data.course.name}: ${pair.car}, driven by agent and AI`);
 }
 
 // Begin
@@ -259,7 +259,7 @@ readColours();
 showList();
 let asked = location.hash.slice(1);
 try { asked = decodeURIComponent(asked); } catch { /* a link that was mistyped names no car */ }
-await pick(Math.max(data.drives.findIndex((drive) => drive.car === asked), 0));
+await pick(Math.max(data.pairs.findIndex((pair) => pair.car === asked), 0));
 find('#wait').remove();
 showPicked();
 setPlaying(!calm);

@@ -60,7 +60,7 @@ def install_packages() -> None:
     root = [] if os.geteuid() == 0 else ["sudo", "-n"]
     if not shutil.which("apt-get") or (root and subprocess.run([*root, "true"], capture_output=True).returncode):
         names = " ".join(missing)
-        raise UserError(f"racing needs the Debian packages {names}: install them as root, apt-get install {names}")
+        raise UserError(f"racing needs the Debian packages {names}: install them as root, `apt-get install {names}`")
     print(f"Installing {' '.join(missing)} (a minute)", flush=True)
     environment = [*root, "env", "DEBIAN_FRONTEND=noninteractive"]
     for arguments in (["update"], ["install", "-y", "--no-install-recommends", *missing]):

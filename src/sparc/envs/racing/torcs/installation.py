@@ -19,7 +19,7 @@ SOURCE = Path(__file__).with_name("worker")
 LINKED = ("modules/simu/simuv2.so", "modules/track/track.so", "lib/librobottools.so", "lib/libtgf.so", "lib/libtxml.so")
 DRIVER = "inferno"  # of TORCS's: it drives the reference laps, and the check of the worker
 REMEDY = "run `sparc racing install`"
-OTHER_VERSION = f"install Debian's packages of it: apt-get install 'torcs={VERSION}*' 'torcs-data={VERSION}*'"
+OTHER_VERSION = f"install Debian's packages of it: `apt-get install 'torcs={VERSION}*' 'torcs-data={VERSION}*'`"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def check_whole(files: Iterable[Path], package: str) -> None:
     """Raise a UserError where a file of a package is missing."""
     for file in files:
         if not file.is_file():
-            raise UserError(f"TORCS is not whole, {file} is missing: apt-get install --reinstall {package}")
+            raise UserError(f"TORCS is not whole, {file} is missing: `apt-get install --reinstall {package}`")
 
 
 def fingerprint(version: str, libraries: Path) -> str:
