@@ -166,7 +166,8 @@ def summary_table(
         summary = evaluation.summary()
         for region in ("ind", "ood"):
             part = summary.get(region)
-            cells += [f"{short(part['mean'])} ± {short(part['std'])}", short(part["min"])] if part else ["–", "–"]
+            spread = f" ± {short(part['std'])}" if part and part["contexts"] > 1 else ""
+            cells += [f"{short(part['mean'])}{spread}", short(part["min"])] if part else ["–", "–"]
         table.add_row(name, *cells, *([scores[name]] if scores else []))
     Console().print(table)
     if measured := {name: evaluation for name, evaluation in evaluations.items() if evaluation.measures}:

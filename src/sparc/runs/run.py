@@ -276,9 +276,10 @@ class Run:
         try:
             meta = checkpoint.load_meta(self.checkpoints / str(there[-1]))
         except RunFailure as error:
-            others = f", or name one, --checkpoint {there[-2]}" if len(there) > 1 else ""
+            others = f", or choose another with --checkpoint {there[-2]}" if len(there) > 1 else ""
             raise RunFailure(
-                f"{error} Which one is best stands in the newest: train it again, `sparc resume {self.path}`{others}."
+                f"{error} The newest one holds the scores that select the best: repeat it with "
+                f"`sparc resume {self.path}`{others}."
             ) from error
         choice = {updates: value for updates, value in checkpoint.load_choice(meta).items() if updates in there}
         return select.best(choice, *phase_span(self.config, meta["phase"]))

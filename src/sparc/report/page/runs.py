@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparc.contexts import Finite
-from sparc.envs.measures import RETURN
 from sparc.report.page.data import REGIONS, ReportData, label_of
 from sparc.report.page.tables import budget
 from sparc.text import count, duration, fraction, joined, listed, number, plural, ranges
@@ -131,8 +130,7 @@ def run_values(data: ReportData, member: dict[str, Any]) -> dict[str, tuple[str,
     env, name = member["env"], data.names[label_of(member)]
     note = f": {member['note']}" if member["note"] else ""
     state = f"{'✓' if member['state'] == 'done' else '✗'} {member['state']}{note}"
-    measures = dict.fromkeys(name for test in data.results.envs for name in data.judged_by(test))
-    column_names = {name: "mean" if name == RETURN else name.replace("_", " ") for name in measures}
+    measures = {name: data.measure(test, name).heading for test in data.results.envs for name in data.judged_by(test)}
     return {
         "Environment": (env, env),
         "Method": (name, name),
@@ -141,9 +139,9 @@ def run_values(data: ReportData, member: dict[str, Any]) -> dict[str, tuple[str,
         "Updates": (number(member["updates"]), member["updates"]),
         "Checkpoint": (number(member["checkpoint"]), member["checkpoint"]),
         **{
-            f"{region.upper()} {column_names[measure]}": mean_of_run(data, member, region, measure)
+            f"{region.upper()} {heading}": mean_of_run(data, member, region, measure)
             for region in REGIONS
-            for measure in measures
+            for measure, heading in measures.items()
         },
         "Training": (duration(member["train_seconds"]), member["train_seconds"]),
     }
