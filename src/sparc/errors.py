@@ -5,13 +5,12 @@ import errno
 import os
 import resource
 import shutil
-import sysconfig
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
-LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+PYTHON = Path(os.__file__).parent  # its own library
 INSTALLED = {"site-packages", "dist-packages"}  # folders of installed packages, Debian's and the user's own included
 LISTED = 16  # options that an error lists at most
 UNITS = ("bytes", "kB", "MB", "GB", "TB")
@@ -68,7 +67,7 @@ def line_of(error: BaseException) -> str:
     own = [
         frame
         for frame in frames
-        if not is_in(frame.filename, LIBRARIES) and not INSTALLED.intersection(Path(frame.filename).parts)
+        if not is_in(frame.filename, [PYTHON]) and not INSTALLED.intersection(Path(frame.filename).parts)
     ]
     chosen = (own or frames)[-1:]
     return "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in chosen)
