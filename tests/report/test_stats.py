@@ -18,10 +18,12 @@ from sparc.report.stats import (
     aggregate,
     cell_table,
     compare,
+    holm,
     interval,
     iqm,
     mean_sem,
     probability_of_improvement,
+    seeds_needed,
     share_of_cells,
     summarise,
 )
@@ -273,12 +275,32 @@ def test_coverage(n: int, bootstrap: float | None) -> None:
 # Against SciPy
 
 
+def test_holms_correction_by_hand() -> None:
+    """Four p-values: 4 × 0.005, 3 × 0.01, 2 × 0.03, and 0.04, which may not be below the one before it."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0] and holm([]) == []
+    known = holm([0.01, np.nan, 0.02])  # what is not known yet counts all the same
+    assert known[0] == pytest.approx(0.03) and known[2] == pytest.approx(0.04) and np.isnan(known[1])
+
+
+def test_sample_sizes_agree_with_simulated_power() -> None:
+    assert [seeds_needed(effect) for effect in (3.5, 2.2, 1.6, 1.4)] == [3, 5, 8, 10]  # published tables
+    assert seeds_needed(-2.2) == 5
+    assert seeds_needed(0.0) is seeds_needed(0.01) is seeds_needed(np.nan) is None
+    rng, n = np.random.default_rng(0), seeds_needed(1.6)
+    assert n is not None
+    few, enough = (scipy.stats.ttest_ind(rng.normal(1.6, 1, (k, 5000)), rng.normal(0, 1, (k, 5000))).pvalue < 0.05
+                   for k in (n - 1, n))  # fmt: skip
+    assert few.mean() < 0.8 <= enough.mean()
+
+
 def test_the_interval_of_a_difference_is_welchs() -> None:
     """The bounds are Welch's formula, mean ± t(0.975, df) · s.e., worked out apart from SciPy's test."""
     x = np.array([[10.0, 12.0], [13.0, 15.0], [19.0, 11.0], [14.0, 16.0]])
     y = np.array([[9.0, 8.0], [7.0, 12.0], [10.0, 11.0]])
     expected = (4.25, 1.3397562001516214, 7.160243799848379)
     assert compare(x, y).difference == pytest.approx(expected, rel=1e-12)
+    assert compare(x, y).p == pytest.approx(scipy.stats.ttest_ind(x.mean(1), y.mean(1), equal_var=False).pvalue)
     without_spread = (5.25, 2.237863186143851, 8.262136813856149)  # only x has a spread, and no warning is shown
     assert compare(x, y[[0, 0, 0]]).difference == pytest.approx(without_spread, rel=1e-12)
 

@@ -266,6 +266,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"reference": {"title": "x", "updates": 1, "laps": {"DriftingBoat-v0": {"ood": {"sparc": {"ratio": ["a"]}}}}}},
         "reference must hold",
     ),
+    "one method as a primary pair": ({"primary": [["sparc"]]}, "primary must be a list of pairs"),
+    "a method against itself": ({"primary": [["sparc", "sparc"]]}, "primary must be a list of pairs"),
+    "a primary pair without its list": ({"primary": ["sparc", "rma"]}, "primary must be a list of pairs"),
+    "an unknown method in a primary pair": ({"primary": [["sparc", "rna"]]}, "did you mean 'rma'"),
     "a variant that it lacks": (
         {"variants": ["updated"]},
         "unknown test variant 'updated' of DriftingBoat-v0.",
