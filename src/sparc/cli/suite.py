@@ -15,7 +15,7 @@ sparc suite run smoke
 sparc suite report smoke"""
 RUN_EXAMPLES = """\
 sparc suite run smoke
-sparc suite run mujoco --updates 300000 --seeds 0 1
+sparc suite run mujoco --seeds 0 1
 sparc suite run mujoco --envs WindHopper-v5 --methods sparc rma --jobs 4
 sparc suite run my.yaml"""
 REPORT_EXAMPLES = """\
@@ -52,7 +52,7 @@ def add(commands: Commands) -> None:
     )
 
     help = "draw the figures and the page again from the tables of a suite's results"
-    again = commands.add("report", redraw, help, "sparc report results/mujoco")
+    again = commands.add("report", redraw, help, "sparc report results/mujoco-paper")
     again.add_argument("folder", type=Path, metavar="DIR", help="a folder that `sparc suite report` has written")
     again.add_argument("--accept-edits", action="store_true", help="use tables that were changed by hand, and say so")
 

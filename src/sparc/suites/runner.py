@@ -27,7 +27,7 @@ from sparc.envs.registry import get_env
 from sparc.errors import SparcError
 from sparc.machine import PARENT, Stop, usable_cores
 from sparc.runs.run import Run
-from sparc.suites.plan import cost, longest_first
+from sparc.suites.plan import cost, seed_by_seed
 from sparc.suites.status import STATES, State, Status, last_error, log_of, newest, next_test, status_of, summary_of
 from sparc.suites.suite import Member, Suite
 from sparc.text import duration
@@ -47,7 +47,7 @@ class Runner:
     def __init__(self, suite: Suite, folder: Path, jobs: int | None = None):
         self.suite, self.folder, self.jobs = suite, folder, jobs or usable_cores()
         self.members = suite.members()
-        self.statuses = {member: status_of(suite, member, folder) for member in longest_first(self.members)}
+        self.statuses = {member: status_of(suite, member, folder) for member in seed_by_seed(self.members)}
         self.processes: dict[Member, subprocess.Popen[bytes]] = {}
         self.begun: dict[Member, tuple[float, int]] = {}  # when its process began, and from how many updates
         self.tests: dict[Member, list[str]] = {}  # which test its process makes, where it evaluates
