@@ -204,7 +204,7 @@ def test_what_cannot_be_divided_by_or_is_one_environment_is_not_aggregated(tmp_p
 def test_the_oracle_is_never_marked_as_best(tmp_path: Path) -> None:
     html = write(tmp_path, make_results(grid=3))[1]
     rows = re.findall(r"<tr class=\"reference\">.*?</tr>", html, re.DOTALL)
-    assert len(rows) == 4 and "★" not in "".join(rows)
+    assert len(rows) == 5 and "★" not in "".join(rows)
 
 
 def test_gaps_and_uneven_seeds_are_marked(tmp_path: Path) -> None:

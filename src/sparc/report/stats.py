@@ -54,7 +54,8 @@ class Summary:
 
     mean: float  # over seeds and cells
     sem: float  # over the seeds' means, NaN for a single seed
-    iqm: Estimate  # over seeds and cells
+    iqm: Estimate  # over the seeds' means
+    worst: tuple[float, float]  # mean and s.e.m., over seeds, of the mean of a run's worst quarter of cells
     seeds: int
 
 
@@ -106,11 +107,19 @@ def iqm(values: ArrayLike) -> float:
     return float(trim_mean(checked(values), 0.25, axis=None))
 
 
-def summarise(matrix: ArrayLike, seed: int = 0) -> Summary:
-    """Return the summary of the returns (seeds, cells) of one method."""
+def worst_quarter(matrix: ArrayLike, better: int = 1) -> Array:
+    """Return the mean of the worst quarter of each run's cells, at least one, (seeds,), from (seeds, cells)."""
     rows = checked(matrix, 2)
-    middle = Estimate(iqm(rows), *interval([rows], lambda drawn: iqm(drawn[0]), seed=seed))
-    return Summary(*mean_sem(rows.mean(axis=1)), middle, len(rows))
+    count = max(1, rows.shape[1] // 4)
+    return better * np.sort(better * rows, axis=1)[:, :count].mean(axis=1)
+
+
+def summarise(matrix: ArrayLike, seed: int = 0, better: int = 1) -> Summary:
+    """Return the summary of the returns, or a measure, (seeds, cells) of one method; −1: less is `better`."""
+    rows = checked(matrix, 2)
+    runs = rows.mean(axis=1)
+    middle = Estimate(iqm(runs), *interval([runs], lambda drawn: iqm(drawn[0]), seed=seed))
+    return Summary(*mean_sem(runs), middle, mean_sem(worst_quarter(rows, better)), len(rows))
 
 
 def aggregate(scores: Sequence[ArrayLike], seed: int = 0) -> Estimate:
