@@ -229,7 +229,7 @@ def test_a_single_seed_has_no_spread_and_no_verdict(tmp_path: Path) -> None:
     answer = words(html.split('id="answer"')[1].split("</section>")[0])
     assert "? too few seeds to tell luck from skill in WindHalfCheetah-v5 (ahead so far)" in answer
     assert "? ahead, too few seeds to tell Difference" in answer
-    assert re.search(r"Better in \d+ % of cells \d+ % of cells Means", answer)  # no interval
+    assert "Better in" not in answer and not re.search(r"\([+−]\d+ %\)", answer)  # no percentages of one run
     assert "▲ better in" not in answer and "▼ worse in" not in answer
     assert "seed 4: 15 of 15 runs done" in words(html)
 
@@ -249,6 +249,13 @@ def test_primary_endpoints_come_first_and_are_corrected_for_their_number(tmp_pat
     assert corrected[:4] == pytest.approx(stats.holm([*single, np.nan, np.nan])[:4]) and np.isnan(corrected[4:]).all()
     assert min(corrected[:4]) == pytest.approx(6 * min(single))
     assert data.pairs[:2] == [("oracle", "sparc"), ("sparc", "rma")] and ("sparc", "oracle") not in data.pairs
+
+
+def test_the_last_evaluations_stand_beside_the_checkpoint(tmp_path: Path) -> None:
+    results = make_results(ENVS[:1], {"sparc": 1.0}, seeds=(0,), grid=3)
+    runs = words(write(tmp_path, results)[1].split('id="runs"')[1])
+    mean = results.envs[ENVS[0]].curves["sparc"][0].returns[-5:].mean()
+    assert "Last 5 evaluations, IND return" in runs and f" {mean:,.0f} " in runs
 
 
 def test_a_clear_difference_that_correction_leaves_open_is_no_verdict(tmp_path: Path) -> None:

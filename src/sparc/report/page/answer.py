@@ -288,12 +288,13 @@ def column(data: ReportData, test: str, a: str, b: str, region: str, measure: st
     first, second = (float(data.values(test, key, region, measure).mean()) for key in (a, b))
     seeds, planned = (comparison.x_seeds, comparison.y_seeds), tuple(data.seeds(test, key)[1] for key in (a, b))
     share = [f"{100 * part:.0f}" for part in comparison.share]
-    has_share = not data.all_or_nothing([test], measure)
+    enough = min(seeds) >= stats.MIN_RUNS  # a percentage of one or two runs looks surer than it is
+    has_share = enough and not data.all_or_nothing([test], measure)
     return Column(
         verdict=(kind, symbol, f"{comparison.lead}, {UNSURE[kind]}" if kind in UNSURE else words),
         difference=number(value, decimals, True),
         source=data.source(test, a, b),
-        percent=number(100 * value / second, 0, True) if second > 0 and measure == RETURN else "",
+        percent=number(100 * value / second, 0, True) if enough and second > 0 and measure == RETURN else "",
         strip=strip(comparison.difference, reach),
         interval=f"{number(low, decimals, True)} to {number(high, decimals, True)}" if math.isfinite(low) else MISSING,
         share=share[0] if has_share else "",
