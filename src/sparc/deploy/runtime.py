@@ -190,7 +190,7 @@ class Policy:
                 raise PolicyError(f"the policy acts for {self._rows} rows: its mask needs as many, not {mask.shape}")
             self._forget(mask)
 
-    def act(self, obs: Any, executed: Any = None, context: Any = None) -> np.ndarray:
+    def act(self, obs: Any, *, executed: Any = None, context: Any = None) -> np.ndarray:
         """Return the action for each observation and remember both.
 
         `executed` is what was really executed since the last call, where that is not what `act` returned: the driver
@@ -199,7 +199,7 @@ class Policy:
         action = self.scale(self.choose(obs, executed, context))
         return action[0] if np.ndim(obs) == 1 else action
 
-    def sample(self, obs: Any, rng: np.random.Generator, executed: Any = None, context: Any = None) -> np.ndarray:
+    def sample(self, obs: Any, rng: np.random.Generator, *, executed: Any = None, context: Any = None) -> np.ndarray:
         """Return actions with the noise of the policy's own distribution, as in training, and remember them."""
         action = self.scale(self.choose(obs, executed, context, rng))
         return action[0] if np.ndim(obs) == 1 else action
