@@ -18,6 +18,11 @@ def policies() -> dict[str, Contract]:
     return {folder.name: runtime.read_contract(folder) for folder in folders}
 
 
+def is_export(folder: Path) -> bool:
+    """Return whether a folder is an export."""
+    return (folder / runtime.CONTRACT).is_file()
+
+
 def find_policy(name: str) -> Path:
     """Return the folder of a policy by its name, with or without sparc:// before it."""
     plain = name.removeprefix(SCHEME)
@@ -33,5 +38,5 @@ def policy_folder(source: str | Path) -> Path | None:
     if str(source).startswith(SCHEME):
         return find_policy(str(source))
     if path.exists():
-        return path if (path / runtime.CONTRACT).is_file() else None
-    return FOLDER / path.name if (FOLDER / path / runtime.CONTRACT).is_file() else None
+        return path if is_export(path) else None
+    return FOLDER / path.name if is_export(FOLDER / path) else None

@@ -47,10 +47,8 @@ def read_contract(folder: str | Path) -> dict[str, Any]:
     if not isinstance(contract, dict) or contract.get("kind") != KIND or type(contract.get("format")) is not int:
         raise PolicyError(f"{path} is not the contract of an exported policy")
     if contract["format"] > FORMAT:
-        raise PolicyError(
-            f"{path} has format {contract['format']}, this reader knows up to {FORMAT}: "
-            "use the sparc_policy.py of that export, or upgrade sparc-rl"
-        )
+        newer = f"{path} has format {contract['format']}, this reader knows up to {FORMAT}"
+        raise PolicyError(f"{newer}: use the sparc_policy.py of that export, or upgrade sparc-rl")
     return contract
 
 
@@ -74,9 +72,7 @@ def parse_safetensors(data: bytes) -> dict[str, np.ndarray]:
     (length,) = struct.unpack_from("<Q", data)
     if length > len(data) - 8:
         raise ValueError("its header is longer than the file")
-    header = json.loads(data[8 : 8 + length])
-    body = memoryview(data)[8 + length :]
-    arrays = {}
+    header, body, arrays = json.loads(data[8 : 8 + length]), memoryview(data)[8 + length :], {}
     header.pop("__metadata__", None)
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
@@ -137,7 +133,7 @@ class Policy:
     """
 
     def __init__(self, contract: dict[str, Any], weights: dict[str, np.ndarray]):
-        self.contract = contract
+        self.contract, self.reads = contract, contract["reads"]
         obs, action, history = contract["inputs"]["obs"], contract["outputs"]["action"], contract["inputs"]["history"]
         self.obs_size, self.action_size, self.obs_names = int(obs["size"]), int(action["size"]), obs["names"]
         self.history_length = int(history["length"]) if history else 0

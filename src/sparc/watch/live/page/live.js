@@ -56,7 +56,7 @@ function build() {
   hello.policies.forEach((policy, at) => { policy.hex = unique && policy.colour ? policy.colour : PALETTE[at % 4]; });
   pads = [];
   cards = hello.policies.map(card);
-  find('#stages').replaceChildren(...cards.map(({ element }) => element));
+  find('#policies').replaceChildren(...cards.map(({ element }) => element));
   buildControl();
   find('#speeds').replaceChildren(find('#speeds legend'), ...hello.speeds.map((speed) => {
     const input = make('input', { type: 'radio', name: 'speed', value: speed, onchange: () => send({ speed }) });
@@ -94,7 +94,7 @@ function card(policy, at) {
       make('p', { className: 'reads', textContent: `sees ${policy.reads}`, title: `seed ${policy.seed}, ${policy.updates.toLocaleString('en')} updates` })),
     make('p', { className: 'readout' }, big, make('span', { textContent: 'reward per step' })));
   const view = make('div', { className: 'view' });
-  const over = make('p', { className: 'over', hidden: true, textContent: `It ${policy.ending}` });
+  const over = make('p', { className: 'over', hidden: true });
   const facts = make('span'), belief = make('span', { className: 'belief' });
   const element = make('article', { className: 'card' }, header, view, make('footer', {}, facts, belief));
   element.style.setProperty('--who', lit(policy.hex));
@@ -177,7 +177,8 @@ function take(message) {
 function show(card, state, seconds) {
   const jump = state.episode !== card.episode;
   card.episode = state.episode;
-  card.over.hidden = !state.over;
+  card.over.hidden = !state.ended;
+  card.over.textContent = state.ended;
   if (state.scene) {
     if (!card.scene) {
       const canvas = make('canvas', { className: 'scene' });
@@ -212,7 +213,7 @@ function update() {
     const rewards = recent.map((sample) => sample.policies[at]?.reward).filter((reward) => reward !== undefined);
     const card = cards[at];
     card.big.textContent = rewards.length ? number(rewards.reduce((sum, reward) => sum + reward, 0) / rewards.length) : '–';
-    const falls = state.ends ? ` · ${card.policy.ending} ${state.ends === 1 ? 'once' : `${state.ends} times`}` : '';
+    const falls = state.failures ? ` · ${card.policy.failure} ${state.failures === 1 ? 'once' : `${state.failures} times`}` : '';
     card.facts.textContent = `return ${number(state.total, Math.abs(state.total) < 100 ? 1 : 0)} in ${state.steps.toLocaleString('en')} steps${falls}`;
     const last = samples[samples.length - 1]?.policies[at];
     if (last?.estimate && hello.names.length <= 2) {
