@@ -60,8 +60,11 @@ def test_a_video_of_a_named_policy_is_put_into_the_current_folder() -> None:
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     with pytest.raises(UserError, match=f"unknown policy 'DriftingBot-v0': did you mean '{BOAT}'"):
         sparc.load("sparc://DriftingBot-v0")
-    with pytest.raises(UserError, match="is not a run directory"):
-        sparc.load("nowhere/at-all")
+    with pytest.raises(UserError, match=f"unknown policy 'DriftingBot-v0': did you mean '{BOAT}'"):
+        sparc.load("DriftingBot-v0")
+    for name in ("nowhere/at-all", "runs/DriftingBot-v0", f"runs/{BOAT}"):
+        with pytest.raises(UserError, match="is not a run directory"):
+            sparc.load(name)
     with pytest.raises(UserError, match="unknown backend 'torch'"):
         sparc.load(BOAT, backend="torch")
 

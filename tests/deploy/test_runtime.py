@@ -224,6 +224,8 @@ def test_bad_observations_are_named_and_leave_the_history_clean() -> None:
         (good[:, :4], r"the observation must be 5 numbers, got the shape \(2, 4\)"),
         (np.zeros((0, 5)), "must be 5 numbers"),
         (good[0], "has acted for 2 rows, now for 1: call reset"),
+        ([1, 2, 3, 4, "wet"], r"must be 5 numbers, got \[1, 2, 3, 4, 'wet'\]"),
+        ([[1, 2], [3]], r"must be 5 numbers, got \[\[1, 2\], \[3\]\]"),
         (good[None], r"got the shape \(1, 2, 5\)"),
     ]
     for obs, message in refused:

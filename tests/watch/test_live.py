@@ -192,7 +192,7 @@ def test_a_robot_tells_its_limbs_without_opengl() -> None:
 
 def test_runs_of_two_environments_are_refused(tiny_run: Callable[..., Path]) -> None:
     with pytest.raises(
-        UserError, match=f"is of {BRITTLE}, not of DriftingBoat-v0: only policies of one can be compared"
+        UserError, match=f"was trained in {BRITTLE}, not in DriftingBoat-v0: only policies of one environment"
     ):
         open_contenders([tiny_run("sparc"), tiny_run("sparc", BRITTLE)])
 

@@ -65,7 +65,9 @@ def open_sources(sources: Sequence[str | Path], which: str | int | None = None) 
     first = get_env(found[0].env).id
     for source in found[1:]:
         if (other := get_env(source.env).id) != first:
-            raise UserError(f"{source.name} is of {other}, not of {first}: only policies of one can be compared.")
+            raise UserError(
+                f"{source.name} was trained in {other}, not in {first}: only policies of one environment are compared."
+            )
     return found
 
 

@@ -350,9 +350,11 @@ def _relu(x: np.ndarray, layer: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
 
 def _vectors(values: Any, size: int, what: str, rows: int | None = None, names: list[str] | None = None) -> np.ndarray:
     """Return (N, size) numbers, all finite, or name what is wrong."""
-    found = np.asarray(values, np.float32)
-    if found.ndim == 1:
-        found = found[None]
+    try:
+        found = np.asarray(values, np.float32)
+    except (TypeError, ValueError):
+        raise PolicyError(f"the {what} must be {size} numbers, got {str(values)[:60]}") from None
+    found = found[None] if found.ndim == 1 else found
     if found.ndim != 2 or found.shape[1] != size or not len(found) or len(found) != (rows or len(found)):
         many = f"{rows} times " if rows and rows > 1 else ""
         raise PolicyError(f"the {what} must be {many}{size} numbers, got the shape {np.shape(values)}")
