@@ -60,6 +60,7 @@ def test_a_race_is_driven_on_its_flying_lap_and_takes_another_car(cars: Server) 
         labels = [choice["label"] for choice in hello["choices"]]
         assert len(labels) > 100 and {choice["ind"] for choice in hello["choices"]} == {True, False}
         frame = until(tab, lambda message: message["samples"])["frame"]
+        assert frame["ind"] and hello["choices"][frame["choice"]]["ind"]  # the list shows what it drives
         picture = Image.open(BytesIO(b64decode(frame["policies"][0]["picture"])))
         assert picture.size == (640, 480) and len(picture.getcolors(1 << 20)) > 50
         (simulation,) = cars.session._simulations

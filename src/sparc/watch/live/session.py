@@ -49,7 +49,7 @@ class Session(threading.Thread):
         self.env = contenders[0].source.env
         self.space: ContextSpace = get_env(self.env).context_space
         self.choices = self.space.grid(1) if isinstance(self.space.test, Finite) else None
-        self.context: Array = middle(self.space)
+        self.context: Array = middle(self.space) if self.choices is None else self._usual_choice()
         self.hello: str | None = None  # once the simulations are set up
         self.frame: Frame | None = None
         self.samples: deque[tuple[int, str]] = deque(maxlen=KEPT)
@@ -94,6 +94,13 @@ class Session(threading.Thread):
         if context.shape != self.context.shape or not np.isfinite(context).all():
             return None
         return np.clip(context, self.space.test.low, self.space.test.high)
+
+    def _usual_choice(self) -> Array:
+        """Return the choice nearest to the middle of the training region, of those that are in it if any is."""
+        assert self.choices is not None
+        distance = np.abs((self.choices - middle(self.space)) / self.space.half_range).sum(axis=1)
+        seen = self.space.is_train(self.choices)
+        return np.asarray(self.choices[np.where(seen | ~seen.any(), distance, np.inf).argmin()])
 
     def watched(self, change: int) -> None:
         """Count tabs: nothing is simulated while there is none."""

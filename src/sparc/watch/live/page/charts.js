@@ -169,7 +169,7 @@ function drawMap(canvas, map, trail, psi, colour) {
     c.fill();
     c.stroke();
   }
-  write(c, 'first principal component of ψ', left + (width - left - right) / 2, height - 5, { fill: quiet, size: 10.5, align: 'center' });
+  write(c, 'first component of ψ', left + (width - left - right) / 2, height - 5, { fill: quiet, size: 10.5, align: 'center' });
   c.save();
   c.translate(12, top + (height - top - bottom) / 2);
   c.rotate(-Math.PI / 2);

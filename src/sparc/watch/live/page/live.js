@@ -65,6 +65,10 @@ function build() {
   find('#push').hidden = !hello.can_push;
   const withMap = hello.policies.filter(({ map }) => map);
   find('#maps').hidden = !withMap.length;
+  const ofAll = withMap[0]?.map.lines ? 'Grid: ψ of all contexts (shaded: trained).' : 'Grey: ψ of all contexts (dark: trained).';
+  find('#key').textContent = `${ofAll} Dot: φ(h). Ring: ψ(c), the truth.`;
+  const keys = ['Space pauses', 'R resets', ...(hello.can_push ? ['P pushes'] : []), ...(hello.choices ? [] : ['arrow keys move the context'])];
+  find('#keys').textContent = `${keys.join(', ')}.`;
   find('#traces').style.gridColumn = withMap.length ? '' : '1 / -1';
   maps = withMap.map((policy) => {
     const canvas = make('canvas');
@@ -107,9 +111,11 @@ function buildControl() {
   const { names, units, test, train, choices } = hello;
   const planar = names.length >= 2 && !choices;
   find('#what').textContent = hello.policies.length ? contextTitle() : 'Context';
-  find('#hint').textContent = choices ? 'No policy is told about it.' : planar ? 'Drag the arrow. No policy is told about it.' : 'No policy is told about it.';
-  if (hello.policies.some(({ reads }) => reads.includes('true context'))) find('#hint').textContent = 'Drag the arrow. Only a policy that sees the true context is told.';
-  if (hello.restarts) find('#hint').textContent += ' A change starts a new episode.';
+  const told = hello.policies.some(({ reads }) => reads.includes('true context'));
+  find('#hint').textContent = [
+    planar ? 'Drag the arrow.' : '', told ? 'Only a policy that sees the true context is told.' : 'No policy is told about it.',
+    hello.restarts ? 'A change starts a new episode.' : '',
+  ].filter(Boolean).join(' ');
   find('#pad').hidden = !planar;
   find('#centre').hidden = Boolean(choices);
   if (planar) {
