@@ -48,10 +48,11 @@ def rewritten(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
         os.fsync(file.fileno())
 
 
-def replace(path: Path, text: str) -> None:
-    """Write a text file, all or nothing, also if the power goes."""
-    with rewritten(path) as file:
-        file.write(text)
+def replace(path: Path, content: str | bytes) -> None:
+    """Write a file, all or nothing, also if the power goes."""
+    with beside(path) as new:
+        new.write_bytes(content.encode() if isinstance(content, str) else content)
+        sync(new)
 
 
 def sync(path: Path) -> None:

@@ -53,8 +53,11 @@ def add(commands: Commands) -> None:
 
 def run_evaluation(parsed: argparse.Namespace) -> int:
     """`sparc evaluate`."""
+    from sparc.deploy.library import is_export
     from sparc.runs.run import Run
 
+    if is_export(parsed.run):
+        raise UserError(f"{parsed.run} is an exported policy; only runs are evaluated. Its contract.json has results.")
     run = Run.open(parsed.run)
     if parsed.grid is not None:
         warn_of_no_grid(run.config.env)
@@ -81,7 +84,7 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
             with step_bar(entry.preparing, entry.prepared) as progress:
                 entry.prepare_tests(contexts, options, while_wanted(progress))
         with step_bar(f"{run.config.method} on {run.config.env}", "episodes") as progress:
-            which = parsed.checkpoint, while_wanted(progress), parsed.variant
+            which = parsed.checkpoint or "best", while_wanted(progress), parsed.variant
             evaluation, stem = evaluate_run(run, grid, parsed.episodes, *which, part, parsed.out)
         number, note = int(stem.name.split("-")[0]), ""
         if parsed.adaptation:

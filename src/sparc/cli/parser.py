@@ -161,8 +161,5 @@ def parse_option(text: str) -> tuple[str, Any]:
 def add_checkpoint(parser: Parser) -> None:
     """Add --checkpoint."""
     parser.add_argument(
-        "--checkpoint",
-        default="best",
-        metavar="WHICH",
-        help="best, last or a number of updates (default best)",
+        "--checkpoint", metavar="WHICH", help="of a run: best, last or a number of updates (default best)"
     )
