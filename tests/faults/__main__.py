@@ -64,7 +64,7 @@ def work(tally: Tally, parsed: argparse.Namespace, folder: Path) -> None:
             if reason := make.why_not():
                 print(f"skipped: {make.kind}: {reason}", file=sys.stderr)
             else:
-                tally.work(make.kind, until, make(folder, parsed.seed).attempt)
+                tally.work(make.kind, until, make(folder, parsed.seed).attempt, make.each)
 
 
 if __name__ == "__main__":

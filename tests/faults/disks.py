@@ -28,7 +28,7 @@ def can_mount() -> bool:
 class Disks(kills.Kills):
     """Fills the disk that a command works on, or the shared memory; then the same command goes on and is compared."""
 
-    shared_memory = False
+    each, shared_memory = 1, False
 
     @classmethod
     def why_not(cls) -> str:

@@ -37,18 +37,21 @@ class Tally:
         """Return how many tries of a kind there were."""
         return sum(self.kinds[kind]["counts"].values()) if kind in self.kinds else 0
 
-    def work(self, kind: str, until: int, attempt: Callable[[int], Outcome]) -> None:
-        """Make the tries of a kind that are missing; an attempt gets its number and returns outcome and details."""
-        for number in range(self.tries(kind), until):
-            self.add(kind, *attempt(number))
+    def work(self, kind: str, until: int, attempt: Callable[[int], Outcome], each: int = 1) -> None:
+        """Make the attempts of a kind that are missing, of so many tries each.
 
-    def add(self, kind: str, outcome: str, details: str = "") -> None:
-        """Count a try, and keep the count."""
+        An attempt gets its number and returns the outcome of its tries, and details.
+        """
+        for number in range(self.tries(kind) // each, -(-until // each)):
+            self.add(kind, *attempt(number), each)
+
+    def add(self, kind: str, outcome: str, details: str = "", tries: int = 1) -> None:
+        """Count tries of one outcome, and keep the count."""
         fresh = {"seed": self.seed, "kind": kind, "counts": dict.fromkeys(OUTCOMES, 0), "failures": []}
         kept = self.kinds.setdefault(kind, fresh)
         if outcome not in GOOD:
             kept["failures"].append(f"try {self.tries(kind)}: {outcome}: {details}")
-        kept["counts"][outcome] += 1
+        kept["counts"][outcome] += tries
         if self.folder is not None:
             file = self.folder / f"{re.sub(r'[^a-z0-9]+', '-', kind.lower())}.json"
             (new := file.with_suffix(".new")).write_text(json.dumps(kept, indent=1) + "\n")
