@@ -208,7 +208,7 @@ class Report(Kills):
             files = {name: content.replace(moment.encode(), b"") for name, content in files.items()}
         files["manifest.json"] = re.sub(
             rb'"sha256": "[0-9a-f]+"', b"", files["manifest.json"]
-        )  # of the manifest itself
+        )  # its own
         return files
 
 
