@@ -206,9 +206,7 @@ class Report(Kills):
         made = json.loads(files["manifest.json"])["made"]
         for moment in (made, made[:16].replace("T", " ")):  # as the tables and as the page have it
             files = {name: content.replace(moment.encode(), b"") for name, content in files.items()}
-        files["manifest.json"] = re.sub(
-            rb'"sha256": "[0-9a-f]+"', b"", files["manifest.json"]
-        )  # its own
+        files["manifest.json"] = re.sub(rb'"sha256": "[0-9a-f]+"', b"", files["manifest.json"])  # its own
         return files
 
 
