@@ -26,13 +26,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("faults"), help="the folder of the counts (default faults)")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="only kinds of tries whose name contains a word")
     parsed = parser.parse_args()
-    tally = Tally.open(parsed.out.resolve(), parsed.seed)
+    out = parsed.out.resolve()
+    tally = Tally.open(out, parsed.seed)
     os.environ.update(ONE_THREAD)
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir(), "sparc-faults-jax")))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     with tempfile.TemporaryDirectory(prefix="sparc-faults-") as name:
         work(tally, parsed, Path(name))
-    tally = Tally.open(parsed.out.resolve(), parsed.seed)  # with what others have added
+    tally = Tally.open(out, parsed.seed)  # with what others have added
     print(tally.table())
     print("\n".join(list(tally.failures())[:20]), file=sys.stderr)
     return int(any(count for kept in tally.kinds.values() for end, count in kept["counts"].items() if end not in GOOD))

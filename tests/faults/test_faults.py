@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import skip_or_fail
 
 from . import inputs
 from .damages import FILES, Damages
+from .disks import Disks, SuiteOnFullDisk, TrainOnFullDisk, TrainWithoutSharedMemory
 from .kills import Rma
 from .tally import GOOD, Outcome, Tally
 
@@ -43,6 +45,14 @@ def test_hostile_inputs_get_one_line(tmp_path: Path) -> None:
 def test_killed_processes_end_in_the_same_bits(tmp_path: Path) -> None:
     kills = Rma(tmp_path, seed=1)
     assert kills.attempt(0) == ("harmless", "")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("kind", [TrainOnFullDisk, SuiteOnFullDisk, TrainWithoutSharedMemory])
+def test_a_full_disk_is_named_and_survived(kind: type[Disks], tmp_path: Path) -> None:
+    if reason := kind.why_not():
+        skip_or_fail(reason)
+    assert kind(tmp_path, seed=1).attempt(0) in (("named", ""), ("harmless", ""))
 
 
 def test_the_tally_goes_on_where_it_was_stopped(tmp_path: Path) -> None:

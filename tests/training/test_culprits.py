@@ -89,7 +89,7 @@ def test_a_deleted_run_is_no_full_disk(tmp_path: Path, tiny: dict[str, Any]) -> 
     assert "disk" not in str(failure.value) and not run.exists()
 
 
-# `sparc` with only a few more file handles than are open already, one more each time; what was said stands between lines.
+# `sparc` with hardly more file handles than are open already, one more each time; lines part what was said.
 FEW_HANDLES = """
 import os, resource, sys
 import sparc.training.loop, sparc.runs.board, tensorboardX
