@@ -35,6 +35,7 @@ class Disks(kills.Kills):
         return super().why_not() or ("" if can_mount() else "no file system can be mounted here")
 
     def __init__(self, folder: Path, seed: int):
+        assert not (self.shared_memory and folder.is_relative_to("/dev/shm")), "TMPDIR must not be in what is filled up"
         self.disk = folder / f"{type(self).__name__}-disk"
         self.disk.mkdir()
         super().__init__(folder, seed)
