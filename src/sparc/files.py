@@ -9,7 +9,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -34,8 +34,11 @@ def beside(path: Path) -> Iterator[Path]:
     try:
         yield new
         new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):  # on a disk that fails: the first error counts
+            new.unlink()
+        if isinstance(error, OSError) and error.filename in (None, str(new)):  # a failed write names no file
+            error.filename = str(path)
         raise
 
 
@@ -72,7 +75,7 @@ class Lock:
 
     def __init__(self, path: Path, what: str) -> None:
         """Take it, or raise a UserError that says who has it; `what` is what it is for."""
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # less the umask
         for attempt in range(LOCK_ATTEMPTS):
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -95,13 +98,13 @@ class Lock:
 
 
 def is_held(lock: Path) -> bool:
-    """Return whether a process holds a lock."""
+    """Return whether a process holds a lock, which may be on a disk that is read-only."""
     try:
-        descriptor = os.open(lock, os.O_RDWR)
+        descriptor = os.open(lock, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return False
     except BlockingIOError:
         return True

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparc.cli.parser import Commands, add_checkpoint, parse_int
-from sparc.errors import UserError
+from sparc.errors import RunFailure, UserError, describe_os_error
 from sparc.machine import keep_compiled_programs
 from sparc.methods import find_method, phase_span
 
@@ -78,7 +79,7 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
     contexts = part.contexts if part else entry.context_space.grid(grid)
     options = tested_with(run, parsed.variant)
     if parsed.out is None:
-        run.lock(run.evaluating)
+        lock_for_test(run)
     try:
         if entry.prepare:
             with step_bar(entry.preparing, entry.prepared) as progress:
@@ -106,6 +107,16 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
         print(remark)
     print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {picture}")
     return 0
+
+
+def lock_for_test(run: Run) -> None:
+    """Take the run, so that nobody else tests it; one that cannot be written to needs --out."""
+    try:
+        run.lock(run.evaluating)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise RunFailure(f"Cannot write into {run.path}: {describe_os_error(error)}, --out DIR.") from error
 
 
 def choose_part(env: str, cars: list[str] | None, count: int | None) -> Part | None:

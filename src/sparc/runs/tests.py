@@ -16,7 +16,7 @@ from sparc.envs.contextual import ProgressCall
 from sparc.envs.registry import get_env
 from sparc.errors import UserError
 from sparc.runs.run import Run
-from sparc.seals import SEALS, changed_files, checksum
+from sparc.seals import changed_files, is_intact
 
 MAX_ROWS = 1_000_000  # episodes of one evaluation, which run side by side
 
@@ -45,6 +45,8 @@ def read_written(stem: Path) -> dict[str, Any]:
         written: dict[str, Any] = json.loads(stem.with_suffix(".json").read_text())
         if not isinstance(written["summary"], dict):
             raise ValueError("it has no summary")
+        if not is_intact(written):
+            raise ValueError("its summary is not what was written")
         return written
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise damaged(stem, error) from error
@@ -138,6 +140,6 @@ def evaluate_run(
         del about["grid"]
         about["part"] = list(dict.fromkeys(evaluation.labels)) or part.contexts.tolist()
     evaluation.write_csv(stem.with_suffix(".csv"))
-    about |= {SEALS: {f"{stem.name}.csv": checksum(stem.with_suffix(".csv"))}}
-    evaluation.write_json(stem.with_suffix(".json"), **about)  # last: where it is, the rest is whole
+    rows = stem.with_suffix(".csv")
+    evaluation.write_json(stem.with_suffix(".json"), [rows], **about)  # last: where it is, the rest is whole
     return evaluation, stem

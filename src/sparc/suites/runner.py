@@ -6,7 +6,9 @@ A member is created here and then worked on by ordinary commands in processes of
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparc.envs.registry import get_env
-from sparc.errors import SparcError
+from sparc.errors import SparcError, explain_os_error
 from sparc.machine import PARENT, Stop, usable_cores
 from sparc.runs.run import Run
 from sparc.suites.plan import cost, seed_by_seed
@@ -35,6 +37,7 @@ from sparc.text import duration
 POLL_SECONDS = 0.5
 STARTABLE: tuple[State, ...] = ("stopped", "waiting")  # members that no process works on yet
 STOPPED = 128 + signal.SIGTERM  # exit code of a member that saved and ended after a signal
+LITTLE_ROOM = 1 << 16  # bytes: a disk with less is full
 GRACE_SECONDS = 60  # that members have after Ctrl-C to save: a chunk or an evaluation may have to end first
 # One thread each: more gain nothing at these sizes, and the results then do not depend on the number of cores.
 ONE_THREAD = {"NPROC": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OPENBLAS_NUM_THREADS": "1"}
@@ -97,7 +100,7 @@ class Runner:
         try:
             what(member)
         except (SparcError, OSError) as error:
-            self.fail(member, str(error))
+            self.fail(member, explain_os_error(error) if isinstance(error, OSError) else str(error))
 
     def look_after(self, member: Member) -> None:
         """Read how far a member is, or take note of its end."""
@@ -161,9 +164,15 @@ class Runner:
             outcome = get_env(member.config.env).criteria.outcome
             self.tell(member, "done: " + "; ".join(f"{r.upper()} {outcome(part)}" for r, part in summary.items()))
         elif status.state in STARTABLE and (failed or (before == "evaluating" and not self.advanced(member))):
-            self.fail(member, last_error(path) or status.note or f"exit code {code}")
+            self.fail(member, last_error(path) or self.silent_end(path, code) or status.note or f"exit code {code}")
         elif status.state in ("failed", "other config"):
             self.tell(member, f"{status.state}: {status.note}")
+
+    def silent_end(self, path: Path, code: int) -> str:
+        """Return why a member ended without a word, where that is a disk too full for its log; else nothing."""
+        if code < 0 or shutil.disk_usage(self.folder).free >= LITTLE_ROOM:
+            return ""
+        return explain_os_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(log_of(path))))
 
     def advanced(self, member: Member) -> bool:
         """Return whether the test that a member's last process had to make is there, so that the next one can begin."""

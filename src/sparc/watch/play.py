@@ -108,12 +108,14 @@ def play(
     progress: ProgressCall | None = None,
     car: str | None = None,
     tyre: str | None = None,
+    out: Path | None = None,
 ) -> PlayedEpisode:
     """Show an episode of the run, and of those to compare it with, and write it to the video files.
 
     Every panel has the start state of this seed, and the return that `sparc.evaluate` gives for the same seed and that
     context alone. fps is how many pictures there are per second at most; the speed is always real time. width is that
-    of one panel, in pixels. In races of car models, car and tyre take the place of the context.
+    of one panel, in pixels. In races of car models, car and tyre take the place of the context. Without video, one is
+    named after all that it shows and written to out, or into the run.
     """
     runs = open_sources((run, *compare), checkpoint)
     entry = get_env(runs[0].env)
@@ -125,7 +127,8 @@ def play(
         raise UserError("--tyre goes with --car, and neither goes with --context.")
     else:
         context = context_of(entry.id, car, tyre)
-    paths = [Path(path) for path in video] or [default_path(runs, entry.id, context, seed)]
+    default = default_path(runs, entry.id, context, seed)
+    paths = [Path(path) for path in video] or [out / default.name if out is not None else default]
     columns = min(len(runs), COLUMNS)
     widths = {path: panel_width(check_suffix(path), columns, width) for path in paths}
     if fps is not None and not 0 < fps < float("inf"):

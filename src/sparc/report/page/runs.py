@@ -25,6 +25,7 @@ class Head:
     made: str
     gaps: list[str]  # the runs without results
     missing: str  # how many these are
+    edited: str  # tables that were changed by hand
 
 
 def head(data: ReportData) -> Head:
@@ -49,7 +50,8 @@ def head(data: ReportData) -> Head:
         ", ".join(f"{name}: {value}" for name, value in distinct(members, "machine").items()),
     ]
     missing = f"{len(members) - done} of {plural(len(members), 'run')}"
-    return Head(manifest["about"], summary, ". ".join(filter(None, made)), gaps(data), missing)
+    edited = joined(manifest.get("edited", []))
+    return Head(manifest["about"], summary, ". ".join(filter(None, made)), gaps(data), missing, edited)
 
 
 def seed_list(seeds: set[int]) -> str:
