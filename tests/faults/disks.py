@@ -77,9 +77,11 @@ class Disks(kills.Kills):
         if first[0] and not self.is_named(first[1]):
             return "silent", f"the disk is not named: {first[1][-500:]}"
         self.path = kept
-        same = self.contents() == self.straight
+        different = self.different()
         self.path = self.disk / "work"
-        return ("named" if first[0] else "harmless", "") if same else ("silent", "other bits")
+        if different:
+            return "silent", f"other bits: {different}"
+        return ("named" if first[0] else "harmless"), ""
 
     def is_named(self, words: str) -> bool:
         """Return whether the full disk is said to be the reason, in one line."""

@@ -67,7 +67,8 @@ def contents(run: Path) -> Any:
     arrays |= checkpoint.read_arrays(folder, checkpoint.POLICY, meta)
     known = {name: value for name, value in meta.items() if name not in ("checksums", *VARYING)}
     records = [{k: v for k, v in record.items() if k not in VARYING} for record in Run.open(run).records()]
-    return {name: array.tobytes() for name, array in arrays.items()}, known, records, all_bytes(run / "evaluations")
+    evaluations = {f"evaluations/{name}": content for name, content in all_bytes(run / "evaluations").items()}
+    return {name: array.tobytes() for name, array in arrays.items()} | {"meta": known, "metrics": records} | evaluations
 
 
 class Kills:
@@ -142,9 +143,14 @@ class Kills:
             return "hang", "it does not end"
         except RuntimeError as error:
             return "crash", str(error)
-        same = self.contents() == self.straight
+        different = self.different()
         shutil.rmtree(self.path)
-        return ("harmless", "") if same else ("silent", "other bits")
+        return ("silent", f"other bits: {different}") if different else ("harmless", "")
+
+    def different(self) -> str:
+        """Name what did not come out as without any fault."""
+        found, wanted = self.contents(), self.straight
+        return ", ".join(name for name in sorted(found.keys() | wanted.keys()) if found.get(name) != wanted.get(name))
 
 
 class Train(Kills):

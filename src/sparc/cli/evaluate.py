@@ -14,6 +14,7 @@ from sparc.machine import keep_compiled_programs
 from sparc.methods import find_method, phase_span
 
 if TYPE_CHECKING:  # takes a while
+    from sparc.acting.evaluate import Evaluation
     from sparc.runs.run import Run
     from sparc.runs.tests import Part
 
@@ -78,6 +79,12 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
     entry, grid = get_env(run.config.env), parsed.grid or GRID
     contexts = part.contexts if part else entry.context_space.grid(grid)
     options = tested_with(run, parsed.variant)
+    where = f", {variant}" if (variant := variant_of(run, parsed.variant)) else ""
+
+    def draw(evaluation: Evaluation, stem: Path) -> None:
+        title = f"{run.config.method}, {run.config.env}{where}, {number_of(stem):,} updates"
+        heatmap({title: evaluation}, entry.context_space, stem.with_suffix(".png"), entry.criteria)
+
     if parsed.out is None:
         lock_for_test(run)
     try:
@@ -86,8 +93,8 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
                 entry.prepare_tests(contexts, options, while_wanted(progress))
         with step_bar(f"{run.config.method} on {run.config.env}", "episodes") as progress:
             which = parsed.checkpoint or "best", while_wanted(progress), parsed.variant
-            evaluation, stem = evaluate_run(run, grid, parsed.episodes, *which, part, parsed.out)
-        number, note = int(stem.name.split("-")[0]), ""
+            evaluation, stem = evaluate_run(run, grid, parsed.episodes, *which, part, parsed.out, draw)
+        number, note = number_of(stem), ""
         if parsed.adaptation:
             with step_bar("switching contexts in mid-episode") as progress:
                 note = adapt_run(run, number, grid, while_wanted(progress), parsed.out)
@@ -95,18 +102,19 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
         run.close()
     if note:
         print(f"note: no trace of a switch: {note}", file=sys.stderr)
-    where = f", {variant}" if (variant := variant_of(run, parsed.variant)) else ""
-    picture = stem.with_suffix(".png")
-    title = f"{run.config.method}, {run.config.env}{where}, {number:,} updates"
-    heatmap({title: evaluation}, entry.context_space, picture, entry.criteria)
     heading = f"{run.config.env}{where}, checkpoint {number}"
     summary_table({run.config.method: evaluation}, heading, criteria=entry.criteria)
     if part:
         print(f"a part of the test: {len(part.contexts)} of {len(entry.context_space.grid(grid))} contexts")
     for remark in entry.notes(evaluation.cells()[0], options):
         print(remark)
-    print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {picture}")
+    print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {stem}.png")
     return 0
+
+
+def number_of(stem: Path) -> int:
+    """Return the checkpoint that an evaluation's files are of."""
+    return int(stem.name.split("-")[0])
 
 
 def lock_for_test(run: Run) -> None:

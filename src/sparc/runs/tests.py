@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,11 +111,13 @@ def evaluate_run(
     variant: str | None = None,
     part: Part | None = None,
     out: Path | None = None,
+    draw: Callable[[Evaluation, Path], object] | None = None,
 ) -> tuple[Evaluation, Path]:
     """Evaluate a run's checkpoint on the grid; write rows and summary; return the files' common stem.
 
     variant is one of the environment's named tests; without it, tests are as in training. A test in a part of the
-    contexts has files of its own, which suites do not read. With out, nothing is written into the run.
+    contexts has files of its own, which suites do not read. With out, nothing is written into the run. draw may write
+    a picture, at the stem with another suffix.
     """
     from sparc.runs.load import load
 
@@ -139,7 +141,9 @@ def evaluate_run(
     if part:
         del about["grid"]
         about["part"] = list(dict.fromkeys(evaluation.labels)) or part.contexts.tolist()
-    evaluation.write_csv(stem.with_suffix(".csv"))
     rows = stem.with_suffix(".csv")
+    evaluation.write_csv(rows)
+    if draw:
+        draw(evaluation, stem)
     evaluation.write_json(stem.with_suffix(".json"), [rows], **about)  # last: where it is, the rest is whole
     return evaluation, stem
