@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from sparc.cli.parser import Commands, add_checkpoint, parse_int
+from sparc.cli.parser import Commands, add_checkpoint, parse_int, wrap
 
 EXAMPLES = """\
 sparc play sparc://DriftingBoat-v0 --context x=0.9,y=-0.9
@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
     files.add_argument("--out", type=Path, metavar="DIR", help="a folder for the video (default RUN/videos)")
     files.add_argument(
         "--video", nargs="+", action="extend", type=Path, default=[], metavar="PATH",
-        help="names that end in .mp4 or .gif instead of <checkpoint>-<context>.mp4 in that folder",
+        help=wrap("names that end in .mp4 or .gif instead of <checkpoint>-<context>.mp4 in that folder"),
     )  # fmt: skip
     play.add_argument(
         "--compare", nargs="+", action="extend", default=[], metavar="RUN", help="more runs, side by side"
