@@ -96,7 +96,7 @@ class Lock:
 def is_held(lock: Path) -> bool:
     """Return whether a process holds a lock."""
     try:
-        descriptor = os.open(lock, os.O_RDWR)
+        descriptor = os.open(lock, os.O_RDWR if os.access(lock, os.W_OK) else os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
