@@ -68,11 +68,12 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
     from sparc.machine import while_wanted
     from sparc.report.figures.maps import heatmap
     from sparc.runs.adaptations import adapt_run
-    from sparc.runs.tests import evaluate_run, tested_with, variant_of
+    from sparc.runs.tests import evaluate_run, read_written, tested_with, variant_of
 
     keep_compiled_programs()
     entry, grid = get_env(run.config.env), parsed.grid or GRID
-    contexts = part.contexts if part else entry.context_space.grid(grid)
+    space = run.space
+    contexts = part.contexts if part else space.grid(grid)
     options = tested_with(run, parsed.variant)
     if parsed.out is None:
         run.lock(run.evaluating)
@@ -94,11 +95,14 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
     where = f", {variant}" if (variant := variant_of(run, parsed.variant)) else ""
     picture = stem.with_suffix(".png")
     title = f"{run.config.method}, {run.config.env}{where}, {number:,} updates"
-    heatmap({title: evaluation}, entry.context_space, picture, entry.criteria)
+    heatmap({title: evaluation}, space, picture, entry.criteria)
     heading = f"{run.config.env}{where}, checkpoint {number}"
     summary_table({run.config.method: evaluation}, heading, criteria=entry.criteria)
+    if stages := read_written(stem).get("stages"):
+        means = ", ".join(f"{mean:.1f}" if mean is not None else "no cell" for mean in stages)
+        print(f"mean return in the region of each stage: {means}")
     if part:
-        print(f"a part of the test: {len(part.contexts)} of {len(entry.context_space.grid(grid))} contexts")
+        print(f"a part of the test: {len(part.contexts)} of {len(space.grid(grid))} contexts")
     for remark in entry.notes(evaluation.cells()[0], options):
         print(remark)
     print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {picture}")

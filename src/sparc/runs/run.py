@@ -13,7 +13,7 @@ import platform
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
@@ -61,14 +61,8 @@ class Run:
         self._manifest_lost = False
 
     @classmethod
-    def create(
-        cls, config: Config, path: Path | None = None, lineage: Lineage | None = None,
-        fill: Callable[[Run], None] | None = None,
-    ) -> Run:  # fmt: skip
-        """Make a new run directory; an existing one is never overwritten, a wrong name or option leaves none behind.
-
-        `fill` puts into it what a child takes over from its parent, before it becomes a run.
-        """
+    def create(cls, config: Config, path: Path | None = None, lineage: Lineage | None = None) -> Run:
+        """Make a new run directory; an existing one is never overwritten, a wrong name or option leaves none behind."""
         find_method(config.method)
         check_resources(config)
         paths = [path] if path is not None else default_paths(config, lineage)
@@ -86,14 +80,12 @@ class Run:
                     raise FileExistsError
                 for folder in folders:
                     folder.mkdir(exist_ok=True)
-                run._made = made
-                if fill is not None:
-                    fill(run)
                 mine.write_text(run.config_text())
                 try:
                     os.link(mine, path / "config.yaml")  # this makes it a run; it fails where another was first
                 finally:
                     mine.unlink()
+                run._made = made
                 return run
             except FileExistsError:
                 continue
@@ -120,6 +112,16 @@ class Run:
     def space(self) -> ContextSpace:
         """The contexts that the run trains and is tested on; those of its parents' regions are in distribution too."""
         return self.lineage.space(get_env(self.config.env))
+
+    def moved(self, path: Path) -> Run:
+        """Give a new run directory its name, once all that belongs into it is there."""
+        try:
+            self.path.rename(path)
+        except OSError as error:
+            raise UserError(f"Cannot create the run directory {path}: {describe_os_error(error, path)}.") from error
+        run = Run(path, self.config, self.lineage)
+        run._made = None if self._made is None else [path, *self._made[1:]]
+        return run
 
     def discard(self) -> None:
         """Remove a directory that `create` made, with the folders above it that it made if nothing else is in them."""

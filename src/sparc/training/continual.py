@@ -16,7 +16,7 @@ from sparc.methods.phases import phase_options
 from sparc.methods.spec import Spec
 from sparc.runs import checkpoint
 from sparc.runs.load import check_env, make_spec
-from sparc.runs.run import CHANGEABLE, Run
+from sparc.runs.run import CHANGEABLE, Run, default_paths
 from sparc.runs.stages import Lineage, Parent, Stage
 from sparc.training.kept import keep_replays, old_rows, open_kept
 from sparc.training.loop import Report, run_training
@@ -107,17 +107,27 @@ def make_child(
     lineage = Lineage(stages, begins)
     spec = check_sizes(parent, lineage, config, entry, meta)
 
-    def fill(child: Run) -> None:
-        try:
-            copy_checkpoint(folder, child.parent)
-            if keep:
-                keep_replays(parent, child)
-                open_kept(child, spec)  # compares the rows with their checksums
-        except BaseException:
-            child.discard()
-            raise
-
-    return Run.create(config, path, lineage, fill)
+    target = path or next(free for free in default_paths(config, lineage) if not free.exists())
+    if target.exists() and any(target.iterdir()):
+        raise UserError(f"{target} exists: continue it with `sparc resume {target}`, or choose another --run-dir.")
+    # made beside its place, so that a run with its name has all that it needs, whenever this process is killed
+    beside = target.with_name(f".{target.name}.new")
+    if is_held(beside / ".lock"):
+        raise UserError(f"{target} is being made by another process: wait for it, or choose another --run-dir.")
+    shutil.rmtree(beside, ignore_errors=True)
+    child = Run.create(config, beside, lineage)
+    try:
+        child.lock()
+        copy_checkpoint(folder, child.parent)
+        if keep:
+            keep_replays(parent, child)
+            open_kept(child, spec)  # compares the rows with their checksums
+        return child.moved(target)
+    except BaseException:
+        child.discard()
+        raise
+    finally:
+        child.close()
 
 
 def check_arguments(parent: Run, stage: Stage, keep: float, guard: bool, only_adapter: bool) -> None:

@@ -119,10 +119,10 @@ def old_rows(share: float, batch_size: int) -> np.ndarray:
     """
     counts = np.floor(np.arange(batch_size + 1) * share + 1e-9)  # against a share such as 0.3, which is a bit less
     old: np.ndarray = np.diff(counts) > 0
-    if not old.any() or old.all():
+    if not old.any():
+        least = np.ceil(1000 / batch_size) / 1000
         raise UserError(
-            f"--keep {share:g} of a minibatch of {batch_size} leaves no old or no new row: choose at least "
-            f"{1 / batch_size:.2g} and at most {1 - 1 / batch_size:.2g}, or 0."
+            f"--keep {share:g} of a minibatch of {batch_size} is less than a row: choose at least {least:g}, or 0."
         )
     return old
 

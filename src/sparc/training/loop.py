@@ -118,6 +118,7 @@ class Trainer:
             run.begin(self.updates)
         else:
             check_contexts(self.venv, run)
+            run.metrics.unlink(missing_ok=True)  # of a process that was killed before it saved anything
             run.begin(self.updates)
             if parent is not None:
                 self.evaluate({})  # the parent's policy, before it learns from what is new
