@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from sparc.cli.parser import Commands, add_checkpoint, parse_float, parse_int, parse_option
+from sparc.cli.parser import Commands, add_checkpoint, parse_float, parse_int, parse_option, parse_region
 
 EXAMPLES = """\
 sparc continue RUN --train-region "x=-5:5,z=-10:10"
@@ -59,19 +59,6 @@ def add(commands: Commands) -> None:
         metavar="DIR",
         help="a new directory (default runs/<env>/<method>/seed<k>-<utc>-stage<n>)",
     )
-
-
-def parse_region(text: str) -> dict[str, tuple[float, float]]:
-    """Read "x=-5:5,z=-10:10"."""
-    ranges: dict[str, tuple[float, float]] = {}
-    for part in text.split(","):
-        name, equals, bounds = part.strip().partition("=")
-        low, colon, high = bounds.partition(":")
-        if not (name and equals and colon) or name in ranges:
-            what = f"has {name} twice" if name in ranges else f"takes feature=low:high, not '{part.strip()}'"
-            raise argparse.ArgumentTypeError(what)
-        ranges[name] = parse_float(low), parse_float(high)
-    return ranges
 
 
 def start(parsed: argparse.Namespace) -> int:

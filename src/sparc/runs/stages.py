@@ -19,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sparc.config import Config
 from sparc.contexts import ContextSpace
-from sparc.envs.registry import EnvEntry
+from sparc.envs.registry import EnvEntry, get_env
 from sparc.errors import UserError
 
 STAGES, CONTINUES = "stages", "continues"  # keys of config.yaml
@@ -105,3 +106,10 @@ class Lineage:
             return cls(tuple(Stage(**stage) for stage in stages), Parent(**parent) if parent else None)
         except (TypeError, ValueError) as error:
             raise UserError(f"{where}: {STAGES} and {CONTINUES} are not what sparc wrote ({error}).") from error
+
+
+def first_stage(config: Config, ranges: Mapping[str, Sequence[float]], names: Sequence[str] = ()) -> Lineage:
+    """Return the lineage of a run without a parent, which may train on other contexts than the environment's own."""
+    lineage = Lineage((Stage(dict(ranges), tuple(names), config.env_options),))
+    lineage.spaces(get_env(config.env))  # says if there is no such region
+    return lineage

@@ -7,22 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparc.config import Config, make_config, multiple_of
+from sparc.config import Config
 from sparc.envs.registry import EnvEntry, get_env, make_vector_env
-from sparc.errors import UserError, cannot_write, unknown
+from sparc.errors import UserError, cannot_write
 from sparc.files import is_held
 from sparc.methods import find_method
-from sparc.methods.phases import phase_options
 from sparc.methods.spec import Spec
 from sparc.runs import checkpoint
+from sparc.runs.children import KEEP, child_config
 from sparc.runs.load import check_env, make_spec
-from sparc.runs.run import CHANGEABLE, Run, default_paths
+from sparc.runs.run import Run, default_paths
 from sparc.runs.stages import Lineage, Parent, Stage
 from sparc.training.kept import keep_replays, old_rows, open_kept
 from sparc.training.loop import Report, run_training
-
-KEEP = 0.25  # share of a minibatch: enough on the boat not to forget, and what is new is learned as fast
-SHARE = 10  # a stage has by default one part in so many of its parent's updates, and as many evaluations
 
 Ranges = Mapping[str, Sequence[float]]
 
@@ -46,7 +43,8 @@ def continue_run(
     """Continue a run in another region, in other contexts or in a changed environment, as a new run: its child.
 
     The child begins with the networks of the parent's checkpoint and takes no random steps. The scale of contexts stays
-    that of the first stage, and learning rates begin their schedule anew. The parent is only read.
+    that of the first stage, and learning rates begin their schedule anew, at 0.3 of the first stage's. The parent is
+    only read.
 
     Args:
         run: the parent's run directory, which may itself be a child.
@@ -97,7 +95,8 @@ def make_child(
     parent.check_config(number, meta["config"])
     check_env(parent, meta, entry)
     options = {**parent.config.env_options, **stage.env_options, **(entry.variant_options(variant) if variant else {})}
-    config = child_config(parent.config, updates, only_adapter, {**(changes or {}), "env_options": options})
+    first = parent.lineage.parent is None
+    config = child_config(parent.config, first, updates, only_adapter, {**(changes or {}), "env_options": options})
     if keep:
         old_rows(keep, config.batch_size)  # says if the share is too small or too large
     begins = Parent(
@@ -148,33 +147,6 @@ def check_arguments(parent: Run, stage: Stage, keep: float, guard: bool, only_ad
         )
     if there == [0] and parent.lineage.parent is None:
         raise UserError(f"{parent.path} has only the untrained checkpoint 0: train it first, `sparc resume`.")
-
-
-def child_config(parent: Config, updates: int | None, only_adapter: bool, changes: Mapping[str, Any]) -> Config:
-    """Return the config of a child: its parent's, but for its length, its evaluations and what is changed."""
-    values = parent.to_dict()
-    for name in changes:
-        if name not in values:
-            raise unknown("config field", name, CHANGEABLE)
-        if name not in (*CHANGEABLE, "env_options"):
-            raise UserError(f"{name} cannot be changed in a child, only {', '.join(CHANGEABLE)}.")
-    chunk = parent.chunk
-
-    def whole(number: int) -> int:
-        return max(number // chunk, 1) * chunk
-
-    length = whole(parent.updates // SHARE) if updates is None else updates
-    multiple_of("--updates", length, chunk, "chunk")
-    early = dict.fromkeys(phase_options(find_method(parent.method).phases), chunk if only_adapter else 0)
-    every = min(parent.evaluate_every, whole(length // SHARE))
-    values |= {
-        "updates": length + (sum(early.values()) if only_adapter else 0),  # the phases before count as done
-        "evaluate_every": every,
-        "log_every": min(parent.log_every, every),
-        **early,
-        **changes,
-    }
-    return make_config(values)
 
 
 def check_sizes(parent: Run, lineage: Lineage, config: Config, entry: EnvEntry, meta: checkpoint.Meta) -> Spec:

@@ -26,7 +26,7 @@ from sparc.runs import checkpoint, select
 from sparc.runs.load import check_env, make_spec, policy_arrays, restored
 from sparc.runs.run import Run
 from sparc.training.collect import Collector
-from sparc.training.diagnostics import Recorder, adapter_errors, q_bias, setting_titles
+from sparc.training.diagnostics import Recorder, adapter_errors, dormant_units, q_bias, setting_titles
 from sparc.training.evaluations import stage_evaluators
 from sparc.training.kept import mixture, open_replay
 from sparc.training.stages import check_contexts, inherited, not_worse, stage_seed, use_stage
@@ -278,10 +278,12 @@ class Trainer:
         """Measure how far φ is from ψ, and the critics from the returns of the recorded evaluation."""
         found: dict[str, float] = {}
         expert = self.method.variants(self.state).get("expert")
+        # as for learning, the generator depends on the number of updates alone, but it is another one
+        rng = np.random.default_rng([self.seed, self.updates, DIAGNOSIS_SEED])
         if expert is not None and self.replay.size:
-            # as for learning, the generator depends on the number of updates alone, but it is another one
-            rng = np.random.default_rng([self.seed, self.updates, DIAGNOSIS_SEED])
             found |= adapter_errors(policy.actor, expert, self.replay, rng)
+        if self.replay.size:
+            found |= dormant_units(policy.actor, self.state.critics[0], self.state.norm, self.replay, rng)
         if recorder.steps:
             length = self.config.history_length if self.state.critics[0].encoder.reads == "history" else 0
             value = partial(self.q_value, self.state)
