@@ -253,6 +253,12 @@ class ContextSpace:
         trained = Finite(self.tested[self.is_train(self.tested)])
         return ContextSpace(self.names, self.units, trained, Finite(self.tested), trained.values[:1])  # of all stages
 
+    def as_stage(self) -> dict[str, Any]:
+        """Return the region of this stage alone for JSON: of a finite set, what is tested of it."""
+        if isinstance(self.train, Box) or self.tested is None:
+            return _to_dict(self.train)
+        return _to_dict(Finite(self.tested[self.train.contains(self.tested)]))
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; `from_dict` reads them."""
         values: dict[str, Any] = {"train": _to_dict(self.train), "test": _to_dict(self.test)}
@@ -269,10 +275,7 @@ class ContextSpace:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ContextSpace:
         """Make the space that `to_dict` described."""
-        train, test, *earlier = (
-            Finite(part["values"]) if "values" in part else Box(part["low"], part["high"])
-            for part in (values["train"], values["test"], *values.get("earlier", []))
-        )
+        train, test, *earlier = map(read_region, (values["train"], values["test"], *values.get("earlier", [])))
         settings = _frozen(values["settings"])
         return cls(tuple(values["names"]), tuple(values["units"]), train, test, settings, earlier=tuple(earlier))
 
@@ -356,6 +359,11 @@ def _to_dict(region: Box | Finite) -> dict[str, Any]:
     if isinstance(region, Finite):
         return {"values": region.values.tolist()}
     return {"low": region.low.tolist(), "high": region.high.tolist()}
+
+
+def read_region(values: Mapping[str, Any]) -> Box | Finite:
+    """Return the region that plain values describe."""
+    return Finite(values["values"]) if "values" in values else Box(values["low"], values["high"])
 
 
 def spread(size: int) -> Array:
