@@ -143,7 +143,7 @@ def warn_untrained(run: Run) -> None:
     """Warn if a run has no checkpoint but its first."""
     from sparc.runs import checkpoint
 
-    if checkpoint.numbers(run.checkpoints) == [0]:
+    if checkpoint.numbers(run.checkpoints) == [0] and run.lineage.parent is None:
         _, first_end = phase_span(run.config, next(iter(find_method(run.config.method).phases)))
         after = min(run.config.evaluate_every, first_end)
         what = f"there is only the untrained checkpoint 0 yet; the next comes at update {after:,}"
