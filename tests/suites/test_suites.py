@@ -32,6 +32,7 @@ def write(folder: Path, **changes: Any) -> Path:
 def test_the_provided_suites_are_the_papers() -> None:
     ours = provided()
     assert {name: len(suite.members()) for name, suite in ours.items()} == {
+        "continual-boat": 51, "continual-cheetah": 78, "continual-cars": 48,
         "mujoco": 75, "history-length": 25, "rollout-policy": 30, "smoke": 5,
         "race-cars": 30, "race-power-mass": 15, "race-physics-update": 15, "race-rollout-policy": 12, "race-long": 3,
     }  # fmt: skip

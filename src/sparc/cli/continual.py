@@ -8,11 +8,11 @@ from pathlib import Path
 from sparc.cli.parser import Commands, add_checkpoint, parse_float, parse_int, parse_option, parse_region
 
 EXAMPLES = """\
-sparc continue RUN --train-region "x=-5:5,z=-10:10"
-sparc continue RUN --train-region "x=0.5:1,y=0.5:1" --keep 0.5 --updates 2000 --guard
-sparc continue RUN --train-cars kart-03 rally-07     (racing: RaceCars)
-sparc continue RUN --physics updated                 (racing)
-sparc continue RUN --train-region "x=0:1" --only-adapter   (RMA: φ alone)"""
+sparc continue RUN --train-region x=-5:5,z=-10:10
+sparc continue RUN --train-region x=0.5:1 --keep 0.5 --updates 2000 --guard
+sparc continue RUN --train-cars kart-03 rally-07       (racing: RaceCars)
+sparc continue RUN --physics updated                   (racing)
+sparc continue RUN --only-adapter                      (RMA: φ alone)"""
 
 
 def add(commands: Commands) -> None:
@@ -20,12 +20,11 @@ def add(commands: Commands) -> None:
     help = "go on learning in other contexts or a changed environment, as a new run that leaves the old one as it is"
     command = commands.add("continue", start, help, EXAMPLES)
     command.add_argument("run", type=Path, metavar="RUN", help="the run directory to begin from")
-    new = command.add_mutually_exclusive_group()
-    new.add_argument(
+    command.add_argument(
         "--train-region", type=parse_region, default={}, metavar="F=LOW:HIGH,...",
         help="new ranges of context features to train on; the others stay as they were",
     )  # fmt: skip
-    new.add_argument(
+    command.add_argument(
         "--train-cars", nargs="+", default=[], metavar="NAME",
         help="races of car models: train on these; ood are all that are held out, ind:0:300 the first 300 others",
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from sparc.acting.evaluate import Evaluation, StepCall, evaluate
 from sparc.acting.policy import Policy
 from sparc.contexts import ContextSpace
 from sparc.envs.contextual import ContextualVectorEnv
+from sparc.envs.measures import RETURN
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.runs.run import Run
 
@@ -66,6 +67,15 @@ class Evaluator:
         settings = slice(len(self.space.settings))
         return get_env(self.env).scores(evaluation.returns[settings], evaluation.part(settings))
 
+    def means(self, evaluation: Evaluation) -> dict[str, float]:
+        """Return the mean return over the choice settings, and the mean of every measure that some episode has."""
+        chosen = self.space.choice_rows
+        means = {RETURN: float(evaluation.returns[chosen].mean())}
+        for name, values in evaluation.part(chosen).items():
+            if (there := np.isfinite(values)).any():
+                means[name] = float(values[there].mean())
+        return means
+
     def compare(self, shipped: Evaluation, variants: Mapping[str, Policy]) -> dict[str, float]:
         """Evaluate variants of the policy in the choice settings: their return and their measures.
 
@@ -89,3 +99,9 @@ class Evaluator:
         """Close the environments."""
         while self.venvs:
             self.venvs.popitem()[1].close()
+
+
+def mean_over(stages: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of every number over the stages that have it; all stages count the same."""
+    names = dict.fromkeys(name for means in stages for name in means)
+    return {name: float(np.mean([means[name] for means in stages if name in means])) for name in names}

@@ -17,6 +17,7 @@ from sparc.acting.policy import Policy
 from sparc.config import Config
 from sparc.contexts import ContextSpace
 from sparc.envs.guard import EnvFailure
+from sparc.envs.measures import RETURN
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import RunFailure
 from sparc.machine import Stop, keep_freed_memory, processor_seconds
@@ -27,7 +28,7 @@ from sparc.runs.load import check_env, make_spec, policy_arrays, restored
 from sparc.runs.run import Run
 from sparc.training.collect import Collector
 from sparc.training.diagnostics import Recorder, adapter_errors, dormant_units, q_bias, setting_titles
-from sparc.training.evaluations import stage_evaluators
+from sparc.training.evaluations import mean_over, stage_evaluators
 from sparc.training.kept import mixture, open_replay
 from sparc.training.stages import check_contexts, inherited, not_worse, stage_seed, use_stage
 
@@ -243,8 +244,7 @@ class Trainer:
         What is logged is the mean over the choice settings, the return in each predetermined one, and what explains it.
         """
         space: ContextSpace = self.venv.context_space
-        settings, chosen = slice(len(space.settings)), space.choice_rows
-        policy = self.make_policy()
+        settings, policy = slice(len(space.settings)), self.make_policy()
         recorder = Recorder(policy, len(space.evaluated))
         rows = self.evaluator.run_all(policy, recorder)
         stages = [*((other, other.run_all(policy)) for other in self.earlier), (self.evaluator, rows)]
@@ -253,16 +253,16 @@ class Trainer:
         if accepted := self.accept(values):
             self.choice[self.updates] = float(np.mean(values))
         record = {f"return_{i}": float(value) for i, value in enumerate(rows.returns[settings])}
-        means = [float(found.returns[evaluator.space.choice_rows].mean()) for evaluator, found in stages]
+        means = [evaluator.means(found) for evaluator, found in stages]
         if self.earlier:
-            record |= {f"stage_{i}_return": mean for i, mean in enumerate(means, 1)} | {"accepted": float(accepted)}
-        record |= {name: float(values[there].mean()) for name, values in rows.part(chosen).items()
-                   if (there := np.isfinite(values)).any()}  # fmt: skip
+            record |= {f"stage_{i}_return": of[RETURN] for i, of in enumerate(means, 1)} | {"accepted": float(accepted)}
+        overall = mean_over(means)
+        record |= {name: value for name, value in overall.items() if name != RETURN}
         variants = {name: Policy(actor, self.method.spec) for name, actor in self.method.variants(self.state).items()}
         record |= self.evaluator.compare(rows, variants) | self.diagnose(policy, recorder)
         record |= {name: metrics[name] for name in LEARNING if name in metrics}
         self.evaluation = {"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
-                           "mean_return": float(np.mean(means)), **record, **rows.counters,
+                           "mean_return": overall[RETURN], **record, **rows.counters,
                            **self.cost()}  # fmt: skip
         self.run.log(self.evaluation, setting_titles(space, rows.labels))
 
