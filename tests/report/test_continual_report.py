@@ -42,7 +42,7 @@ def made(methods: tuple[str, ...] = ("sparc", "rma")) -> Results:
                 updates = np.array([0.0, 50.0, 100.0])
                 columns = {f"stage_{i}_return": np.array([40.0, 79.0, 85.0]) for i in (1, 2, 3)}
                 phase, values = np.array(["train"] * 3), np.array([0.0, 40.0, 80.0])
-                dormant = {"dormant_actor": np.array([0.1, 0.2, 0.3])}
+                dormant = {"dormant_actor": np.array([np.nan, 0.2, 0.3])}
                 part.curves.setdefault(f"{method} {name}", {})[seed] = Curve(updates, values, phase, columns | dormant)
                 run = f"{BOAT}/{method}-{name}/seed{seed}"
                 members.append({
@@ -76,6 +76,7 @@ def test_measures_by_hand() -> None:
     np.testing.assert_allclose(last.forgetting, [((90 - 70) + (95 - 85)) / 2] * 2)
     np.testing.assert_allclose(last.backward, [((70 - 90) + (85 - 95)) / 2] * 2)
     np.testing.assert_allclose(last.dormant, [0.3, 0.3])
+    np.testing.assert_allclose(last.dormant_first, [0.2, 0.2])
     assert last.updates.tolist() == [50.0, 50.0] and last.updates_anew.tolist() == [100.0, 100.0]
     # areas: 40 → 79 → 85 is 70.75 in the mean, anew 0 → 40 → 80 is 40; the best in that region has 80.5
     np.testing.assert_allclose(last.forward, [(70.75 - 40) / (80.5 - 40)] * 2, atol=0.002)

@@ -51,8 +51,8 @@ class Measures:
     forward: Array  # forward transfer: how far the learning curve is above that of training anew, 1 at most
     updates: Array  # of the stage, until its return in the new region is what training anew ends with
     updates_anew: Array  # and of training anew
-    dormant: Array  # share of the actor's units that are dormant after the stage
-    dormant_before: Array  # and before
+    dormant: Array  # share of the actor's units that are dormant at the stage's last evaluation
+    dormant_first: Array  # and at its first that has a replay: the same units on other contexts are another share
 
 
 def chains(results: Results, env: str) -> list[Chain]:
@@ -96,7 +96,6 @@ def measure(results: Results, env: str, chain: Chain) -> Measures:
     last, old = r[:, -1], r[:, -1, :-1]
     single = len(results.entry(chain.last).phases) == 1  # the expert's evaluations, before an adapter's, are privileged
     curves = [part.curves.get(chain.last, {}).get(seed) for seed in seeds]
-    parents = [part.curves.get(chain.labels[-2], {}).get(seed) for seed in seeds]
     anew = [part.curves.get(label(chain.method, chain.anew or ""), {}).get(seed) for seed in seeds]
     pairs = list(zip(curves, anew, strict=True)) if single else [(None, None)] * len(seeds)
     column, new = f"stage_{count}_return", region_mask(results, env, chain.stages[-1])
@@ -114,8 +113,8 @@ def measure(results: Results, env: str, chain: Chain) -> Measures:
         forward=np.array([forward_transfer(mine, other, column, best) for mine, other in pairs], float),
         updates=np.array([mine for mine, _ in reached], float),
         updates_anew=np.array([other for _, other in reached], float),
-        dormant=np.array([last_value(curve) for curve in curves], float),
-        dormant_before=np.array([last_value(curve) for curve in parents], float),
+        dormant=np.array([dormant_units(curve, -1) for curve in curves], float),
+        dormant_first=np.array([dormant_units(curve, 0) for curve in curves], float),
     )
 
 
@@ -145,10 +144,11 @@ def time_to(mine: Curve | None, anew: Curve | None, column: str) -> tuple[float,
     return first(mine, mine.measures[column]), first(anew, anew.returns)
 
 
-def last_value(curve: Curve | None) -> float:
-    """Return the share of dormant units at a run's last evaluation."""
-    values = curve.measures.get("dormant_actor") if curve is not None else None
-    return float("nan") if values is None or not len(values) else float(values[-1])
+def dormant_units(curve: Curve | None, which: int) -> float:
+    """Return the share of dormant units at the first (0) or last (-1) evaluation that has one."""
+    values = curve.measures.get("dormant_actor", np.zeros(0)) if curve is not None else np.zeros(0)
+    there = values[np.isfinite(values)]
+    return float(there[which]) if len(there) else float("nan")
 
 
 def has_stages(results: Results, env: str) -> bool:

@@ -16,7 +16,7 @@ COLUMNS = {
     "in the regions before": ["before", "after"],
     "over all": ["average", "forgetting", "backward transfer"],
     "against training anew": ["forward transfer", "updates", "updates anew"],
-    "dormant units, %": ["before", "after"],
+    "dormant units, %": ["first", "last"],
 }
 NOTE = (
     "Zero-shot: before the stage, of the policy that it begins from. Forgetting: the best return of any stage before, "
@@ -24,7 +24,8 @@ NOTE = (
     "Forward transfer: how far the learning curve of the stage lies above that of training anew, 1 at most; updates: "
     "until the return in the new region is within 2 % of what training anew ends with. Both only for methods of one "
     "phase: in the first of two, an expert is evaluated that observes the context. Dormant: units of the actor whose "
-    "mean activation is at most 2.5 % of their layer’s. –: no such number, or no seed reaches it."
+    "mean activation on the stage’s own replay is at most 2.5 % of their layer’s, at its first and last evaluation. –: "
+    "no such number, or no seed reaches it."
 )
 
 
@@ -58,7 +59,7 @@ def row_cells(found: Measures, digits: int) -> list[Cell]:
         (found.before, fine, False), (found.after, fine, False),
         (found.average, fine, False), (found.forgetting, fine, True), (found.backward, fine, True),
         (found.forward, 2, True), (found.updates, 0, False), (found.updates_anew, 0, False),
-        (100 * found.dormant_before, 0, False), (100 * found.dormant, 0, False),
+        (100 * found.dormant_first, 0, False), (100 * found.dormant, 0, False),
     ]  # fmt: skip
     firsts = np.cumsum([0, *map(len, COLUMNS.values())])
     return [
