@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import sparc
+from sparc.envs.racing.torcs.installation import Installation
 from sparc.errors import RunFailure, UserError
 from sparc.files import Lock
 from sparc.runs import checkpoint
@@ -130,6 +131,20 @@ def test_the_guard_keeps_the_parents_policy(parent: Path, tmp_path: Path) -> Non
     assert best is not None and best["accepted"]
     for stage in ("stage_1_return", "stage_2_return"):
         assert best[stage] >= 0.99 * records[0][stage]
+
+
+def test_races_go_on_in_another_physics_and_with_other_cars(
+    torcs: Installation, tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    fields = {**tiny, "num_envs": 10, "updates": 20}
+    first = sparc.train("sparc", "RaceCars-g-track-1-v0", preset="mujoco", run_dir=tmp_path / "first", **fields)
+    second = sparc.continue_run(first, variant="updated", updates=10, run_dir=tmp_path / "second")
+    third = Run.open(sparc.continue_run(second, names=["ood"], keep=0.5, updates=10, run_dir=tmp_path / "third"))
+    assert [stage.env_options.get("physics") for stage in third.lineage.stages] == [None, "updated", "updated"]
+    record = third.records()[-1]
+    assert {"stage_1_return", "stage_2_return", "stage_3_return", "ratio", "clean"} <= record.keys()
+    own, *earlier = third.space.train, *third.space.earlier
+    assert len(earlier) == 2 and not earlier[0].contains(own.low[None])[0]
 
 
 WIND = sparc.ContextSpace.box(wind=("m/s", (-0.5, 0.5), (-1.0, 1.0)))

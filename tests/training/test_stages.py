@@ -113,17 +113,3 @@ def test_a_share_of_no_row_is_refused() -> None:
 def test_not_worse_is_of_every_stage() -> None:
     assert not_worse([99.5, 90.0], [100.0, 80.0]) and not_worse([-1.005], [-1.0])
     assert not not_worse([98.0, 99.0], [100.0, 80.0]) and not not_worse([-1.02], [-1.0])
-
-
-def test_races_go_on_in_another_physics_and_with_other_cars(
-    torcs: Installation, tiny: dict[str, Any], tmp_path: Path
-) -> None:
-    fields = {**tiny, "num_envs": 10, "updates": 20}
-    first = sparc.train("sparc", "RaceCars-g-track-1-v0", preset="mujoco", run_dir=tmp_path / "first", **fields)
-    second = sparc.continue_run(first, variant="updated", updates=10, run_dir=tmp_path / "second")
-    third = Run.open(sparc.continue_run(second, names=["ood"], keep=0.5, updates=10, run_dir=tmp_path / "third"))
-    assert [stage.env_options.get("physics") for stage in third.lineage.stages] == [None, "updated", "updated"]
-    record = third.records()[-1]
-    assert {"stage_1_return", "stage_2_return", "stage_3_return", "ratio", "clean"} <= record.keys()
-    own, *earlier = third.space.train, *third.space.earlier
-    assert len(earlier) == 2 and not earlier[0].contains(own.low[None])[0]
