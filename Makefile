@@ -2,7 +2,7 @@
 # make demo    train, compare and picture on the light example
 # make check   lint, types and the quick tests: before every commit
 # make test    lint and all tests, as CI does
-# make faults  the long fault suite, hours: kills, damaged files, hostile inputs (docs/reliability.md); goes on where it was
+# make faults  the long fault suite, hours: kills, damages, full disks, hostile inputs (docs/reliability.md); goes on
 # make lint    style and types alone
 # make torcs   the racing simulator: Debian's TORCS, and our worker built against it and checked (as root; 500 MB)
 # make system  the Debian packages that some tests need, where they can be installed; `make test` does it
@@ -46,7 +46,7 @@ test: lint system
 	$(TEST_ENV) $(BIN)/pytest -n $(JOBS)
 
 faults: setup
-	$(TEST_ENV) $(BIN)/python -m tests.faults --kills 1000 --damages 10000 --inputs 10000 --seed 0
+	$(TEST_ENV) $(BIN)/python -m tests.faults --kills 1000 --damages 10000 --disks 100 --inputs 10000 --seed 0
 
 torcs: setup
 	@$(BIN)/python -m sparc.envs.racing.torcs.install

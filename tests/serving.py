@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from sparc.contexts import ContextSpace
 from sparc.envs.contextual import ContextualEnv
 from sparc.envs.registry import register_env
 from sparc.watch.live.server import Server
-from sparc.watch.live.stage import casts
+from sparc.watch.live.simulation import open_contenders
 
 BOAT, BRITTLE = "DriftingBoat-v0", "LiveCrash-v0"
 
@@ -56,9 +56,9 @@ register_env(
 
 
 @contextmanager
-def serving(runs: list[Path]) -> Iterator[Server]:
+def serving(runs: Sequence[str | Path]) -> Iterator[Server]:
     """Serve runs from a thread."""
-    server, started = Server(casts(runs, "best")), threading.Event()
+    server, started = Server(open_contenders(runs)), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(server.run(0, lambda _: started.set())))
     thread.start()
     assert started.wait(20)

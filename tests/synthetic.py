@@ -177,7 +177,7 @@ class Pilot:
 
     def reset(self) -> None: ...
 
-    def act(self, obs: np.ndarray, contexts: Any) -> np.ndarray:
+    def act(self, obs: np.ndarray, context: Any = None) -> np.ndarray:
         steer = np.clip(-0.4 * obs[:, 15] - 0.5 * obs[:, 14], -1, 1)
         return np.stack([steer, np.where(obs[:, 0] * 20 < 26, 0.5, -0.2)], axis=1).astype(np.float32)
 

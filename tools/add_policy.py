@@ -19,7 +19,7 @@ def main(run: Run, name: str) -> None:
     exported = from_run(run)
     if not exported.contract["results"]:
         sys.exit(f"{run.path} has not been evaluated: sparc evaluate {run.path} --adaptation")
-    files = write(exported, FOLDER / name, onnx=False)
+    files = write(exported, FOLDER / name, onnx=False).files
     for file in (FOLDER / name / RUNTIME, FOLDER / name / README):
         file.unlink()
     size = sum(file.stat().st_size for file in files if file.exists())

@@ -83,6 +83,14 @@ def cannot_write(path: Path, error: OSError, remedy: str, needed: int | None = N
     return RunFailure(f"Cannot write {path}: {describe_os_error(error, path, needed)}, then {remedy}.")
 
 
+def explain_os_error(error: OSError) -> str:
+    """Return an OSError that nothing else explains, with its file, where it names one, and what to do."""
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else None
+    described = describe_os_error(error, path)
+    again = ", then run the command again" if "; " in described else ""
+    return f"{f'{path}: ' if path else ''}{described}{again}."
+
+
 def describe_os_error(error: OSError, path: Path | None = None, needed: int | None = None) -> str:
     """Return what a failed call of the system means and what to do first, without a full stop."""
     folder = next((found for found in path.absolute().parents if found.exists()), None) if path else None

@@ -9,7 +9,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -34,8 +34,11 @@ def beside(path: Path) -> Iterator[Path]:
     try:
         yield new
         new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):  # on a disk that fails: the first error counts
+            new.unlink()
+        if isinstance(error, OSError) and error.filename in (None, str(new)):  # a failed write names no file
+            error.filename = str(path)
         raise
 
 
@@ -48,10 +51,11 @@ def rewritten(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
         os.fsync(file.fileno())
 
 
-def replace(path: Path, text: str) -> None:
-    """Write a text file, all or nothing, also if the power goes."""
-    with rewritten(path) as file:
-        file.write(text)
+def replace(path: Path, content: str | bytes) -> None:
+    """Write a file, all or nothing, also if the power goes."""
+    with beside(path) as new:
+        new.write_bytes(content.encode() if isinstance(content, str) else content)
+        sync(new)
 
 
 def sync(path: Path) -> None:
@@ -71,7 +75,7 @@ class Lock:
 
     def __init__(self, path: Path, what: str) -> None:
         """Take it, or raise a UserError that says who has it; `what` is what it is for."""
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # less the umask
         for attempt in range(LOCK_ATTEMPTS):
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,13 +98,13 @@ class Lock:
 
 
 def is_held(lock: Path) -> bool:
-    """Return whether a process holds a lock."""
+    """Return whether a process holds a lock, which may be on a disk that is read-only."""
     try:
-        descriptor = os.open(lock, os.O_RDWR if os.access(lock, os.W_OK) else os.O_RDONLY)
+        descriptor = os.open(lock, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return False
     except BlockingIOError:
         return True

@@ -17,6 +17,7 @@ from sparc.config import make_config
 from sparc.contexts import ContextSpace
 from sparc.envs.registry import get_env
 from sparc.runs.run import Run
+from sparc.seals import is_intact
 from sparc.training.loop import Trainer
 
 BOAT, WALKER = "DriftingBoat-v0", "WindWalker2d-v5"
@@ -307,6 +308,8 @@ def test_csv_has_every_row_to_the_last_bit(made: Evaluation, tmp_path: Path) -> 
 def test_json_has_the_summary_and_where_it_is_from(made: Evaluation, tmp_path: Path) -> None:
     made.write_json(tmp_path / "s.json", method="sparc", grid=21)
     content = json.loads((tmp_path / "s.json").read_text())
+    assert is_intact(content)
+    content.pop("sha256")
     assert content == {"method": "sparc", "grid": 21, "summary": made.summary()}
 
 

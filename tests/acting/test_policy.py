@@ -234,7 +234,7 @@ def test_an_observation_that_is_not_finite_does_not_reach_the_history(policy: Po
     policy.act(np.zeros(O))
     assert policy.history is not None
     before = policy.history.array.copy()
-    with pytest.raises(sparc.UserError, match="row 0 is not finite"):
+    with pytest.raises(sparc.UserError, match="Element 0 of the observation in row 0 is nan"):
         policy.act(np.full(O, np.nan))
     assert np.array_equal(policy.history.array, before)
 

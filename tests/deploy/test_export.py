@@ -133,8 +133,7 @@ def test_returns_in_the_environment_are_those_of_jax(boat_export: Path, trained:
     """States drift apart by rounding, returns must not: they differ by less than they do between start states."""
     contexts = get_env("DriftingBoat-v0").context_space.grid(3)
     numpy_policy, onnx_policy = runtime.load(boat_export), OnnxPolicy(boat_export)
-    for policy in (numpy_policy, onnx_policy):
-        policy.reads = "history"  # type: ignore[union-attr]
+    onnx_policy.reads = "history"  # type: ignore[attr-defined]
     policies = {"numpy": numpy_policy, "onnx": onnx_policy, "c": Rows(lambda: CPolicy(boat_export), len(contexts))}
     expected = evaluate(load(trained("sparc").path), "DriftingBoat-v0", contexts).returns
     other_start = evaluate(load(trained("sparc").path), "DriftingBoat-v0", contexts, seed=1).returns

@@ -60,8 +60,11 @@ def test_a_video_of_a_named_policy_is_put_into_the_current_folder() -> None:
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     with pytest.raises(UserError, match=f"unknown policy 'DriftingBot-v0': did you mean '{BOAT}'"):
         sparc.load("sparc://DriftingBot-v0")
-    with pytest.raises(UserError, match="is not a run directory"):
-        sparc.load("nowhere/at-all")
+    with pytest.raises(UserError, match=f"unknown policy 'DriftingBot-v0': did you mean '{BOAT}'"):
+        sparc.load("DriftingBot-v0")
+    for name in ("nowhere/at-all", "runs/DriftingBot-v0", f"runs/{BOAT}"):
+        with pytest.raises(UserError, match="is not a run directory"):
+            sparc.load(name)
     with pytest.raises(UserError, match="unknown backend 'torch'"):
         sparc.load(BOAT, backend="torch")
 
@@ -114,3 +117,33 @@ def test_a_run_is_exported_into_its_own_directory(sparc_cli: Cli, trained: Calla
     done = sparc_cli("export", run, "--no-onnx", "--checkpoint", "last")
     assert done.returncode == 0, done.stderr
     assert (run / "export" / "1500" / "sparc_policy.py").is_file()
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["live", BOAT, "--no-browser", "--checkpoint", "last"], "is an exported policy, of checkpoint"),
+        (["play", f"sparc://{BOAT}", "--checkpoint", "3000"], "so leave '3000' out"),
+        (["export", BOAT, "--to", "x", "--checkpoint", "best", "--no-check"], "leave out --checkpoint, --no-check."),
+        (["export", BOAT, "--to", "x", "--with-context"], "is an export already, made from one checkpoint of a run"),
+        (["export", "--check", "x", "--c", "--to", "y"], "--check writes nothing: leave out --to, --c."),
+        (["evaluate", f"sparc://{BOAT}", "--checkpoint", "last"], "a policy by its name has no run"),
+        (["evaluate", str(FOLDER / BOAT), "--checkpoint", "last"], "is an exported policy; only runs are evaluated"),
+    ],
+)
+def test_options_that_would_change_nothing_are_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_export_over_an_earlier_one_says_what_it_removes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(tmp_path / "robot")
+    assert main(["export", BOAT, "--to", folder, "--no-onnx", "--c", "--js"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["export", BOAT, "--to", folder, "--no-onnx", "--c"]) == 0
+    assert capsys.readouterr().err == "removed, of the earlier export there: policy.mjs\n"

@@ -16,6 +16,7 @@ import pytest
 from exporting import SPEC, SPECS, Pair
 
 from sparc.deploy import runtime
+from sparc.errors import UserError
 from sparc.methods.nets import Inputs
 
 TOLERANCE = 1e-5  # of unit actions
@@ -143,6 +144,46 @@ def test_what_was_executed_takes_the_place_of_what_was_chosen() -> None:
     assert (pair.numpy.history[0, :-1] == 0).all()
 
 
+@every_kind
+def test_what_was_executed_is_remembered_as_in_jax(kind: str) -> None:
+    spec, pair, rng = SPECS[kind], Pair(SPECS[kind]), np.random.default_rng(0)
+    context = rng.normal(size=(3, 2)).astype(np.float32) if spec.reads == "context" else None
+    for step in range(2 * spec.history_length + 5):
+        obs = rng.normal(size=(3, spec.obs_size))
+        if step % 9 == 5:  # also right after a reset, where there is nothing to correct
+            mask = rng.random(3) < 0.5
+            pair.jax.reset(mask)
+            pair.numpy.reset(mask)
+        executed = rng.normal(size=(3, spec.action_size)) * 4 if step % 3 else None  # often beyond the bounds
+        expected = pair.jax.act(obs, context, executed=executed)
+        found = pair.numpy.act(obs, executed=executed, context=context)
+        assert np.abs(unit_of(pair.numpy, found) - unit_of(pair.numpy, expected)).max() <= TOLERANCE
+    if spec.reads == "history":
+        assert pair.jax.history is not None
+        np.testing.assert_allclose(pair.numpy.history, pair.jax.history.array, atol=TOLERANCE)
+    assert pair.jax.history is not None
+    before = pair.jax.history.array
+    pair.jax.act(obs, context, executed=[[0.5, 1.0, 5.0], [9.0, -9.0, 1.0], [0.0, 0.0, 0.0]])
+    unit = [[0.5, 0.0, 1.0], [1.0, -1.0, 0.0], [0.0, -1.0, -0.25]]
+    np.testing.assert_allclose(pair.jax.history.array[:, -2, -3:], unit)
+    assert (pair.jax.history.array[:, :-2] == before[:, 1:-1]).all()
+
+
+def test_bad_executed_actions_are_refused_by_jax_too() -> None:
+    policy = Pair(SPEC).jax
+    policy.act(np.zeros((3, 5)))
+    assert policy.history is not None
+    before = policy.history.array
+    for executed, message in (
+        (np.zeros((3, 2)), r"executed actions of shape \(3, 3\), got \(3, 2\)"),
+        (np.zeros(3), r"executed actions of shape \(3, 3\), got \(3,\)"),
+        (np.full((3, 3), np.nan), "Element 0 of the executed action in row 0 is nan"),
+    ):
+        with pytest.raises(UserError, match=message):
+            policy.act(np.zeros((3, 5)), executed=executed)
+    assert policy.history.array is before
+
+
 def test_weights_are_swapped_without_losing_the_history() -> None:
     pair, other = Pair(SPEC), Pair(SPEC, seed=9)
     rng = np.random.default_rng(0)
@@ -183,6 +224,8 @@ def test_bad_observations_are_named_and_leave_the_history_clean() -> None:
         (good[:, :4], r"the observation must be 5 numbers, got the shape \(2, 4\)"),
         (np.zeros((0, 5)), "must be 5 numbers"),
         (good[0], "has acted for 2 rows, now for 1: call reset"),
+        ([1, 2, 3, 4, "wet"], r"must be 5 numbers, got \[1, 2, 3, 4, 'wet'\]"),
+        ([[1, 2], [3]], r"must be 5 numbers, got \[\[1, 2\], \[3\]\]"),
         (good[None], r"got the shape \(1, 2, 5\)"),
     ]
     for obs, message in refused:

@@ -271,7 +271,7 @@ def test_an_evaluation_tells_of_a_lost_simulator_and_when_it_is_over(
 
         def reset(self) -> None: ...
 
-        def act(self, obs: np.ndarray, contexts: Any) -> np.ndarray:
+        def act(self, obs: np.ndarray, context: Any = None) -> np.ndarray:
             if made[0]._elapsed[0] == 2:
                 os.kill(made[0]._field.pids[0], signal.SIGKILL)
             return np.zeros((len(obs), 2), np.float32)

@@ -58,6 +58,7 @@ def acting(suite: Path) -> Any:
 def resumed(suite: Path) -> Any:
     """What resuming a run begins from: its whole state, its replay's rows and its metrics."""
     run = Run.open(suite / MEMBER)
+    run.verify_config()  # as the command line does, before it takes the run
     run.lock()
     try:
         run.verify_config()
@@ -140,6 +141,7 @@ class Damages:
         self.work = folder / "work"
         shutil.copytree(self.sound, self.work)
         self.expected = {read: self.run(read)[1] for _, read in FILES.values()}
+        assert None not in self.expected.values(), "sound files must be read"
 
     def run(self, read: Callable[[Path], Any]) -> tuple[str, Any, str]:
         """Return how reading ended, what was read, and what was said."""
@@ -162,15 +164,24 @@ class Damages:
         data = file.read_bytes()
         file.write_bytes(other := damage(data, rng))
         how, found, said = self.run(read)
-        shutil.rmtree(self.work)
-        shutil.copytree(self.sound, self.work)
+        if read is resumed:  # the only one that writes
+            shutil.rmtree(self.work / MEMBER)
+            shutil.copytree(self.sound / MEMBER, self.work / MEMBER)
+        else:
+            file.write_bytes(data)
         if how == "crash":
             return "crash", said
         if how == "refused" or said:
             return "named", ""
         if found == self.expected[read] or other == data:
             return "harmless", ""
-        return "silent", file.name
+        return "silent", f"{file.name}: {describe(data, other)}"
+
+
+def describe(data: bytes, other: bytes) -> str:
+    """Return where two contents part, and how."""
+    at = next((i for i, (a, b) in enumerate(zip(data, other, strict=False)) if a != b), min(len(data), len(other)))
+    return f"from byte {at} of {len(data)}, {data[at : at + 40]!r} became {other[at : at + 40]!r}"
 
 
 def as_text(value: Any) -> Any:

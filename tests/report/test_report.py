@@ -23,6 +23,8 @@ from sparc.report import stats
 from sparc.report.figures.entry import DrawnFigure
 from sparc.report.figures.registry import FIGURES
 from sparc.report.page import write_report
+from sparc.report.page.answer import endpoint_verdict
+from sparc.report.page.data import ReportData
 from sparc.suites.results import EnvResults, Results
 from sparc.text import count, duration, fraction, number, ranges
 
@@ -202,7 +204,7 @@ def test_what_cannot_be_divided_by_or_is_one_environment_is_not_aggregated(tmp_p
 def test_the_oracle_is_never_marked_as_best(tmp_path: Path) -> None:
     html = write(tmp_path, make_results(grid=3))[1]
     rows = re.findall(r"<tr class=\"reference\">.*?</tr>", html, re.DOTALL)
-    assert len(rows) == 4 and "★" not in "".join(rows)
+    assert len(rows) == 5 and "★" not in "".join(rows)
 
 
 def test_gaps_and_uneven_seeds_are_marked(tmp_path: Path) -> None:
@@ -227,9 +229,42 @@ def test_a_single_seed_has_no_spread_and_no_verdict(tmp_path: Path) -> None:
     answer = words(html.split('id="answer"')[1].split("</section>")[0])
     assert "? too few seeds to tell luck from skill in WindHalfCheetah-v5 (ahead so far)" in answer
     assert "? ahead, too few seeds to tell Difference" in answer
-    assert re.search(r"Better in \d+ % of cells \d+ % of cells Means", answer)  # no interval
+    assert "Better in" not in answer and not re.search(r"\([+−]\d+ %\)", answer)  # no percentages of one run
     assert "▲ better in" not in answer and "▼ worse in" not in answer
     assert "seed 4: 15 of 15 runs done" in words(html)
+
+
+def test_primary_endpoints_come_first_and_are_corrected_for_their_number(tmp_path: Path) -> None:
+    results = make_results(ENVS[:2], {"sparc": 1.0, "rma": 1.0, "oracle": 1.5}, seeds=tuple(range(5)), grid=5)
+    results.manifest["primary"] = [["oracle", "sparc"], ["sparc", "rma"], ["sparc", "history-input"]]
+    answer = words(write(tmp_path, results)[1].split('id="answer"')[1].split("</section>")[0])
+    assert answer.index("▲ better in") < answer.index("Compare")  # before the comparisons
+    assert "Oracle against SPARC: ▲ better in WindHalfCheetah-v5 and WindHopper-v5." in answer
+    assert "SPARC against history-input: – no results in WindHalfCheetah-v5 and WindHopper-v5." in answer
+    assert "These 6 comparisons were named" in answer and "2 of them show a difference" in answer
+    data = ReportData(results)
+    single = [data.comparisons[test, a, b, "ood", "return"].p for a, b in (("oracle", "sparc"), ("sparc", "rma"))
+              for test in ENVS[:2]]  # fmt: skip
+    corrected = [endpoint.p for endpoint in data.endpoints]
+    assert corrected[:4] == pytest.approx(stats.holm([*single, np.nan, np.nan])[:4]) and np.isnan(corrected[4:]).all()
+    assert min(corrected[:4]) == pytest.approx(6 * min(single))
+    assert data.pairs[:2] == [("oracle", "sparc"), ("sparc", "rma")] and ("sparc", "oracle") not in data.pairs
+
+
+def test_the_last_evaluations_stand_beside_the_checkpoint(tmp_path: Path) -> None:
+    results = make_results(ENVS[:1], {"sparc": 1.0}, seeds=(0,), grid=3)
+    runs = words(write(tmp_path, results)[1].split('id="runs"')[1])
+    mean = results.envs[ENVS[0]].curves["sparc"][0].returns[-5:].mean()
+    assert "Last 5 evaluations, IND return" in runs and f" {mean:,.0f} " in runs
+
+
+def test_a_clear_difference_that_correction_leaves_open_is_no_verdict(tmp_path: Path) -> None:
+    results = make_results(ENVS[:1], {"sparc": 1.0, "rma": 0.85}, seeds=tuple(range(4)), grid=5)
+    results.manifest["primary"] = [["sparc", "rma"], *[["sparc", f"rma h{i}"] for i in range(400)]]
+    data = ReportData(results)
+    endpoint = data.endpoints[0]
+    assert endpoint.comparison is not None and endpoint.comparison.verdict == "better" and endpoint.p > 0.05
+    assert endpoint_verdict(endpoint) == "open"
 
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1), (0, 1, 2)])

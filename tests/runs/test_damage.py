@@ -12,9 +12,10 @@ import yaml
 
 import sparc
 from sparc import cli
-from sparc.errors import RunFailure
+from sparc.errors import RunFailure, UserError
 from sparc.runs import checkpoint
 from sparc.runs.run import Run
+from sparc.runs.tests import read_summary
 
 pytestmark = pytest.mark.slow
 TINY_WINDOW = 80  # rows that may be sampled of each of the five environments
@@ -84,6 +85,29 @@ def test_other_flags_of_threads_are_named(
     code, _, said = answer("resume", run, "--updates", 400)
     assert code == 0 and "XLA_FLAGS is --xla_other and was" in said and "not bit for bit" in said
     assert Run.open(run).manifest()["sessions"][-1]["flags"]["XLA_FLAGS"] == "--xla_other"
+
+
+def test_a_damaged_manifest_is_kept_before_a_new_one_is_written(run: Path, answer: Callable[..., Answer]) -> None:
+    file = run / "manifest.json"
+    damaged = file.read_bytes().replace(b'"seed": 0', b'"seed": 9')
+    file.write_bytes(damaged)
+    code, _, said = answer("resume", run, "--updates", 400)
+    assert code == 0 and f"{file} is damaged" in said and "kept as manifest.damaged-1.json" in said, said
+    assert (run / "manifest.damaged-1.json").read_bytes() == damaged
+    assert not (run / "manifest.damaged-2.json").exists()
+    assert [session["from_updates"] for session in Run.open(run).manifest()["sessions"]] == [300]
+
+
+def test_a_changed_summary_of_an_evaluation_is_noticed(run: Path, answer: Callable[..., Answer]) -> None:
+    assert answer("evaluate", run, "--grid", 2, "--checkpoint", "last")[0] == 0
+    stem = run / "evaluations" / "300-grid2"
+    sound = stem.with_suffix(".json").read_text()
+    read_summary(stem)
+    for old in ('"updates": 300', '"episodes": 1', '"seed": 0'):
+        assert sound.count(old) == 1
+        stem.with_suffix(".json").write_text(sound.replace(old, f"{old[:-1]}7"))
+        with pytest.raises(UserError, match=r"is damaged \(its summary is not what was written"):
+            read_summary(stem)
 
 
 # The replay

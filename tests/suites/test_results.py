@@ -15,6 +15,7 @@ from synthetic import CARS, EXPERT_UPDATES, METHODS, POWER_MASS, make_races, mak
 from sparc.acting.adaptation import Latents, Trace
 from sparc.envs.registry import get_env
 from sparc.errors import UserError
+from sparc.report.page import write_report
 from sparc.suites.results import Results
 from sparc.suites.tables import read, write
 
@@ -442,6 +443,17 @@ def test_one_changed_digit_is_named_and_accepted_only_if_asked(tmp_path: Path, k
         except UserError as error:  # it does not fit the other tables
             assert "damaged" in str(error)
     assert refused
+
+
+def test_the_page_names_tables_that_were_changed_by_hand(tmp_path: Path) -> None:
+    write(make_results(envs=(ENV,), grid=3), tmp_path)
+    write_report(read(tmp_path), tmp_path / "report.html", [])
+    assert "Changed by hand" not in (tmp_path / "report.html").read_text()
+    path = tmp_path / f"traces-{ENV}.csv"
+    path.write_text(path.read_text().replace("\n", "\r\n"))  # the same numbers in other bytes
+    write_report(read(tmp_path, accept_edits=True), tmp_path / "report.html", [])
+    said = f"Changed by hand since the results were written: {path.name}."
+    assert said in (tmp_path / "report.html").read_text()
 
 
 def test_a_changed_manifest_is_named_and_one_of_an_older_version_is_read(tmp_path: Path) -> None:

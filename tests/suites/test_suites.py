@@ -10,7 +10,7 @@ import yaml
 
 from sparc.errors import UserError
 from sparc.suites import plan
-from sparc.suites.plan import add_to_plan, cost, longest_first, planned
+from sparc.suites.plan import add_to_plan, cost, planned, seed_by_seed
 from sparc.suites.results import label
 from sparc.suites.suite import Suite, find_suite, provided, read_suite
 
@@ -33,8 +33,8 @@ def test_the_provided_suites_are_the_papers() -> None:
     ours = provided()
     assert {name: len(suite.members()) for name, suite in ours.items()} == {
         "continual-boat": 51, "continual-cheetah": 78, "continual-cars": 48,
-        "mujoco": 75, "history-length": 25, "rollout-policy": 30, "smoke": 5,
-        "race-cars": 30, "race-power-mass": 15, "race-physics-update": 15, "race-rollout-policy": 12, "race-long": 3,
+        "mujoco": 150, "mujoco-paper": 75, "history-length": 50, "rollout-policy": 20, "smoke": 5,
+        "race-cars": 80, "race-power-mass": 40, "race-physics-update": 40, "race-rollout-policy": 20, "race-long": 9,
     }  # fmt: skip
     lengths = {member.config.history_length for member in ours["history-length"].members()}
     assert lengths == {5, 10, 25, 50, 100}
@@ -131,28 +131,29 @@ def test_scaling_replaces_what_is_given() -> None:
     assert (suite.updates, suite.seeds, suite.envs, len(suite.methods)) == (1000, [7], ["WindAnt-v5"], 5)
 
 
-def test_the_longest_run_begins_first() -> None:
-    members = list(longest_first(find_suite("mujoco").members()))
-    assert members[0].config.method == "history-input" and members[-1].config.method == "only-obs"
-    costs = [cost(member.config) for member in members]
+def test_members_run_seed_by_seed_and_of_a_seed_the_longest_first() -> None:
+    members = seed_by_seed(find_suite("mujoco").scaled(seeds=[3, 1]).members())
+    assert [member.config.seed for member in members] == [3] * 15 + [1] * 15
+    costs = [cost(member.config) for member in members[:15]]
     assert costs == sorted(costs, reverse=True)
-    lengths = [member.config.history_length for member in longest_first(find_suite("history-length").members())]
+    assert members[0].config.method == "history-input" and members[14].config.method == "only-obs"
+    lengths = [member.config.history_length for member in seed_by_seed(find_suite("history-length").members())][:10]
     assert lengths[0] == 100 and lengths[-1] == 5
 
 
 def test_a_plan_remembers_what_was_asked_for_in_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
-    first = add_to_plan("mujoco", folder, updates=1000, seeds=[0], envs=["WindHopper-v5"], methods=["sparc"])
-    assert planned("mujoco", folder) == first
+    first = add_to_plan("mujoco-paper", folder, updates=1000, seeds=[0], envs=["WindHopper-v5"], methods=["sparc"])
+    assert planned("mujoco-paper", folder) == first
     later = add_to_plan(
-        "mujoco", folder, seeds=[1], methods=["sparc", "oracle"]
+        "mujoco-paper", folder, seeds=[1], methods=["sparc", "oracle"]
     )  # a forgotten --updates is the folder's
     assert (later.updates, later.seeds, later.methods, len(later.envs)) == (1000, [1], ["sparc", "oracle"], 3)
-    plan = planned("mujoco", folder)
+    plan = planned("mujoco-paper", folder)
     assert (plan.updates, plan.seeds, plan.methods) == (1000, [0, 1], ["sparc", "oracle"])
-    assert plan.envs == find_suite("mujoco").envs  # in the suite's order, whatever was asked for first
-    assert add_to_plan("mujoco", folder) == plan  # the name alone goes on with all of it
-    assert add_to_plan("mujoco", folder, updates=2000).updates == planned("mujoco", folder).updates == 2000
+    assert plan.envs == find_suite("mujoco-paper").envs  # in the suite's order, whatever was asked for first
+    assert add_to_plan("mujoco-paper", folder) == plan  # the name alone goes on with all of it
+    assert add_to_plan("mujoco-paper", folder, updates=2000).updates == planned("mujoco-paper", folder).updates == 2000
 
 
 def test_what_a_user_adds_to_the_own_file_is_run(tmp_path: Path) -> None:
@@ -175,18 +176,18 @@ def test_what_a_user_adds_to_the_own_file_is_run(tmp_path: Path) -> None:
 def test_a_plan_is_not_changed_to_another_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "try_environments", lambda suite: None)  # does without TORCS
     folder = tmp_path / "runs"
-    add_to_plan("mujoco", folder, updates=1000, seeds=[0])
+    add_to_plan("mujoco-paper", folder, updates=1000, seeds=[0])
     before = (folder / "suite.yaml").read_text()
     with pytest.raises(UserError, match=r"run with --updates 1000, not 500.*--run-dir"):
-        add_to_plan("mujoco", folder, updates=500)
+        add_to_plan("mujoco-paper", folder, updates=500)
     with pytest.raises(UserError, match=r"RMA's second phase cannot be undone.*--run-dir"):
-        add_to_plan("mujoco", folder, updates=2000)
+        add_to_plan("mujoco-paper", folder, updates=2000)
     races = tmp_path / "races"
     add_to_plan("race-cars", races, methods=["oracle"])
     with pytest.raises(UserError, match=r"learning rates that fall to the end of a run cannot rise.*--run-dir"):
         add_to_plan("race-cars", races, updates=80_000)
-    assert planned("race-cars", races).updates == 60_000
-    with pytest.raises(UserError, match=r"another variations.*--run-dir"):
+    assert planned("race-cars", races).updates == 50_000
+    with pytest.raises(UserError, match=r"another preset and variations and runs.*--run-dir"):
         add_to_plan("history-length", folder)
     with pytest.raises(UserError, match="another preset and config"):
         add_to_plan(str(write(tmp_path, config={"width": 8})), folder)
@@ -267,6 +268,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"reference": {"title": "x", "updates": 1, "laps": {"DriftingBoat-v0": {"ood": {"sparc": {"ratio": ["a"]}}}}}},
         "reference must hold",
     ),
+    "one method as a primary pair": ({"primary": [["sparc"]]}, "primary must be a list of pairs"),
+    "a method against itself": ({"primary": [["sparc", "sparc"]]}, "primary must be a list of pairs"),
+    "a primary pair without its list": ({"primary": ["sparc", "rma"]}, "primary must be a list of pairs"),
+    "an unknown method in a primary pair": ({"primary": [["sparc", "rna"]]}, "did you mean 'rma'"),
     "a variant that it lacks": (
         {"variants": ["updated"]},
         "unknown test variant 'updated' of DriftingBoat-v0.",

@@ -26,8 +26,9 @@ from sparc.errors import UserError
 from sparc.machine import Stop
 from sparc.runs.run import Run
 from sparc.training.loop import Trainer
+from sparc.watch.frames import make_test_env
 from sparc.watch.laps import draw_lines, drive_laps, replay_run
-from sparc.watch.play import make_stage, play, report
+from sparc.watch.play import play, report
 
 CARS, POWER_MASS = "RaceCars-g-track-1-v0", "RacePowerMass-g-track-1-v0"
 RESTARTS = "simulator_restarts"
@@ -150,7 +151,7 @@ def test_a_run_is_replayed_as_a_page_with_racing_lines_and_played_with_its_lap(l
     assert replay_run(run, "last", 1, [], None, None, None)[0].name == "3000-updated.html"
     assert replay_run(run, "last", 1, [], "standard", None, None)[0].name == "3000.html"
     run.config.env_options["max_episode_steps"] = 5  # of training: a flying lap does not end with it
-    stage = make_stage(dataclasses.replace(open_source(run.path, "last"), env_options=run.config.env_options), 120)
+    stage = make_test_env(dataclasses.replace(open_source(run.path, "last"), env_options=run.config.env_options), 120)
     assert stage.spec.max_episode_steps == LAP_STEPS
     stage.close()
     told = report(play(learner, None, [tmp_path / "a.gif"], checkpoint="last", steps=5, width=120))

@@ -359,7 +359,12 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
             make(tmp_path, **other)
     file = next(tmp_path.iterdir())
     whole = file.read_bytes()
-    for damaged in (whole[:-1], whole + b"\0", whole[:40], b""):
+    header = range(whole.index(b"\n"))
+    for damaged in (
+        *(whole[:-1], whole + b"\0", whole[:40], b""),
+        *(whole[:at] + bytes(64) + whole[at + 64 :] for at in header),  # NumPy reads it as Python's source
+        *(whole[:at] + b"(" + whole[at + 1 :] for at in header if whole[at] != ord("(")),
+    ):
         file.write_bytes(damaged)
         with pytest.raises(RunFailure, match=r"rows\.npy"):
             make(tmp_path)

@@ -22,7 +22,7 @@ from sparc.errors import UserError
 from sparc.watch.live.belief import Belief
 from sparc.watch.live.server import Server
 from sparc.watch.live.session import KEPT, Session
-from sparc.watch.live.stage import Stage, casts
+from sparc.watch.live.simulation import Simulation, open_contenders
 
 
 def talk(server: Server) -> ClientConnection:
@@ -127,7 +127,7 @@ def test_a_slow_tab_is_sent_the_newest_frame_and_no_queue(tiny_run: Callable[...
     ["[]", "7", '{"context": [1]}', '{"context": [NaN, 0]}', '{"context": "x"}', '{"speed": 1e9}', '{"do": 1}'],
 )
 def test_nonsense_from_a_page_is_ignored(tiny_run: Callable[..., Path], nonsense: str) -> None:
-    session = Session(casts([tiny_run("sparc")], "best"), 0, lambda: None)
+    session = Session(open_contenders([tiny_run("sparc")]), 0, lambda: None)
     before = dict(vars(session))
     session.tell(json.loads(nonsense))
     assert {name: value for name, value in vars(session).items() if value is not before[name]} == {}
@@ -141,7 +141,7 @@ def test_an_environment_that_raises_is_reported_and_can_be_restarted(
         assert "picture" in message["frame"]["policies"][0]  # it has no scene
         tab.send(json.dumps({"context": [0.9]}))
         error = until(tab, lambda message: message["frame"]["error"])["frame"]["error"]
-        assert error == "LiveCrash-v0 raised ValueError: too heavy"
+        assert error.startswith("LiveCrash-v0 raised ValueError at step ") and " with load=0.9: too heavy" in error
         tab.send(json.dumps({"context": [0.1]}))
         tab.send(json.dumps({"do": "restart"}))
         message = until(tab, lambda message: message["frame"]["policies"] and message["samples"])
@@ -167,10 +167,10 @@ def test_only_the_token_opens_the_page(tiny_run: Callable[..., Path]) -> None:
 
 
 def test_the_nearest_psi_gives_the_context_back(tiny_run: Callable[..., Path]) -> None:
-    stage = Stage(casts([tiny_run("sparc")], "best")[0])
-    belief = stage.belief
+    simulation = Simulation(open_contenders([tiny_run("sparc")])[0])
+    belief = simulation.belief
     assert isinstance(belief, Belief)
-    stage.close()
+    simulation.close()
     for context in ([0.0, 0.0], [0.3, -0.2], [-0.9, 0.7]):
         assert belief.estimate(belief.truth(np.array(context))) == pytest.approx(context, abs=0.06)
 
@@ -191,8 +191,10 @@ def test_a_robot_tells_its_limbs_without_opengl() -> None:
 
 
 def test_runs_of_two_environments_are_refused(tiny_run: Callable[..., Path]) -> None:
-    with pytest.raises(UserError, match="side by side"):
-        casts([tiny_run("sparc"), tiny_run("sparc", BRITTLE)], "best")
+    with pytest.raises(
+        UserError, match=f"was trained in {BRITTLE}, not in DriftingBoat-v0: only policies of one environment"
+    ):
+        open_contenders([tiny_run("sparc"), tiny_run("sparc", BRITTLE)])
 
 
 def test_the_command_serves_until_ctrl_c(
@@ -215,7 +217,7 @@ def test_the_command_serves_until_ctrl_c(
 def test_without_the_package_one_line_names_the_remedy(tiny_run: Callable[..., Path], monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "websockets", None)
     with pytest.raises(UserError, match=r"pip install 'sparc-rl\[live\]'"):
-        Server(casts([tiny_run("sparc")], "best"))
+        Server(open_contenders([tiny_run("sparc")]))
 
 
 @pytest.mark.parametrize(("option", "value"), [("--port", "70000"), ("--port", "x"), ("--checkpoint", "first")])

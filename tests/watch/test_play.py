@@ -405,7 +405,7 @@ def test_what_cannot_be_played(trained: Callable[[str, str], Path], boat: Path, 
     other = trained("only-obs", "Lamp-v0")
     cases: list[tuple[dict[str, Any], str]] = [
         ({"video": ["a.webm"]}, "must end in .mp4 or .gif, not 'a.webm'"),
-        ({"compare": [other]}, "is a run of Lamp-v0, not of DriftingBoat-v0"),
+        ({"compare": [other]}, "was trained in Lamp-v0, not in DriftingBoat-v0"),
         ({"compare": [tmp_path]}, "is not a run directory"),
         ({"checkpoint": "first"}, "best, last or a number"),
         ({"checkpoint": 11}, "has no checkpoint 11: it has 0, 10"),

@@ -67,7 +67,7 @@ class Episodes:
         venv, running, obs = self.venv, self.running, self.obs
         contexts = venv.contexts.copy()
         action = self.policy.act(
-            np.where(running[:, None], obs, 0.0), contexts if self.policy.reads == "context" else None
+            np.where(running[:, None], obs, 0.0), context=contexts if self.policy.reads == "context" else None
         )
         self.obs, reward, terminated, truncated = guard.step(venv, action, f"step {self.steps}", contexts, running)
         self.steps += 1

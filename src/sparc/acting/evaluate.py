@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sparc import seals
 from sparc.acting.episodes import Acting, Episodes, Step
 from sparc.contexts import ContextSpace
 from sparc.envs.contextual import ContextualVectorEnv, ProgressCall, check_count
@@ -117,9 +118,10 @@ class Evaluation:
             tuple(table.text("label").tolist()) if first else (),
         )
 
-    def write_json(self, path: Path, **about: Any) -> None:
-        """Write the summary with what it was made from."""
-        replace(path, json.dumps(about | self.counters | {"summary": self.summary()}, indent=1) + "\n")
+    def write_json(self, path: Path, files: Iterable[Path] = (), **about: Any) -> None:
+        """Write the summary with what it was made from, sealed together with files such as its rows."""
+        written = seals.seal(about | self.counters | {"summary": self.summary()}, files)
+        replace(path, json.dumps(written, indent=1) + "\n")
 
 
 def evaluate(

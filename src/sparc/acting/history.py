@@ -2,18 +2,22 @@
 
 import numpy as np
 
+from sparc.arrays import Flags
+
 
 class History:
     """What an acting policy carries: h_t of `num` environments side by side."""
 
     def __init__(self, num: int, length: int, width: int) -> None:
         self._array = np.zeros((num, length, width), np.float32)
+        self._acted: Flags = np.zeros(num, bool)  # since its reset
 
     @classmethod
     def of(cls, array: np.ndarray) -> "History":
         """Go on from an array handed out before."""
         history = cls(*array.shape)
         history._array = np.asarray(array, np.float32)
+        history._acted = np.asarray(history._array[:, -1].any(axis=1))
         return history
 
     @property
@@ -30,11 +34,20 @@ class History:
         moved[:, -1, :size] = obs
         moved[:, -1, size:] = action
         self._array = moved
+        self._acted[:] = True
+
+    def correct(self, action: np.ndarray) -> None:
+        """Replace a_{t-1}, because another action was executed; environments that have not acted yet keep zeros."""
+        size = np.shape(action)[-1]
+        corrected = self._array.copy()  # as in push
+        corrected[self._acted, -1, -size:] = action[self._acted]
+        self._array = corrected
 
     def reset(self, mask: np.ndarray | None = None) -> None:
         """Forget the past of the masked environments (of all without a mask): their next episode begins."""
         keep = np.zeros(len(self._array), bool) if mask is None else ~np.asarray(mask, bool)
         self._array = np.where(keep[:, None, None], self._array, np.float32(0))
+        self._acted &= keep
 
 
 def window_index(position: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -82,19 +82,29 @@ class Policy:
                 raise UserError(f"The policy acts for {rows} rows: its mask must have as many, not {np.shape(mask)}.")
             self.history.reset(mask)
 
-    def act(self, obs: np.ndarray, context: np.ndarray | None = None, key: Array | None = None) -> np.ndarray:
+    def act(
+        self,
+        obs: np.ndarray,
+        context: np.ndarray | None = None,
+        key: Array | None = None,
+        *,
+        executed: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Return actions in the environment's own range, and remember them with the observations.
 
         Args:
             obs: one observation (O,) or N of them (N, O).
             context: the true context, (C,) or (N, C), for policies that read it: the Oracle and experts.
             key: a JAX random key, to sample the actions; without it they are the mode of the distribution.
+            executed: what was executed since the last call, (A,) or (N, A), where that is not what `act` returned: the
+                driver took over, an actuator saturated. It replaces the last action in the history.
 
         Returns:
             Actions, (A,) or (N, A).
 
         Raises:
-            UserError: shapes do not fit, an observation is not finite, or N has changed without `reset()`.
+            UserError: shapes do not fit, an observation or executed action is not finite, or N has changed without
+                `reset()`. The history stays as it was.
         """
         obs = np.asarray(obs, np.float32)
         single = obs.ndim == 1
@@ -103,15 +113,26 @@ class Policy:
             raise UserError(
                 f"The policy expects observations of {self.obs_size} numbers, got an array of shape {obs.shape}."
             )
-        if not (finite := np.isfinite(rows).all(axis=1)).all():  # or the history would never be rid of it
-            raise UserError(f"The observation in row {int(np.argmin(finite))} is not finite: check the environment.")
+        check_finite(rows, "observation")  # or the history would never be rid of it
         if single and context is not None:
             context = np.asarray(context)[None]
-        action = self.scale(self.choose(rows, context, key))
+        if executed is not None:
+            executed = np.asarray(executed, np.float32)
+            executed = executed[None] if single else executed
+            if executed.shape != (len(rows), self.action_size):
+                expected = (len(rows), self.action_size)
+                raise UserError(f"The policy expects executed actions of shape {expected}, got {executed.shape}.")
+            check_finite(executed, "executed action")
+        action = self.scale(self.choose(rows, context, key, executed))
         return action[0] if single else action
 
-    def choose(self, obs: np.ndarray, context: np.ndarray | None, key: Array | None) -> np.ndarray:
-        """Choose unit actions (N, A) in [−1, 1] for observations (N, O), and remember them."""
+    def choose(
+        self, obs: np.ndarray, context: np.ndarray | None, key: Array | None, executed: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Choose unit actions (N, A) in [−1, 1] for observations (N, O), and remember them.
+
+        `executed` are the actions executed since the last call, in the environment's own range.
+        """
         if self.history is None:
             self.start(len(obs))
         assert self.history is not None
@@ -119,6 +140,8 @@ class Policy:
             raise UserError(
                 f"The policy has acted for {len(self.history.array)} rows, now for {len(obs)}: call reset() first."
             )
+        if executed is not None:
+            self.history.correct(self.unscale(executed))
         if self.reads == "context":
             if context is None:
                 raise UserError("This policy reads the true context (Oracle or an RMA expert): call act(obs, context).")
@@ -142,3 +165,14 @@ class Policy:
     def scale(self, unit: np.ndarray) -> np.ndarray:
         """Stretch unit actions to the environment's range."""
         return np.clip(self.middle + self.half * unit, self.low, self.high)
+
+    def unscale(self, action: np.ndarray) -> np.ndarray:
+        """Return actions of the environment's range as unit actions; those beyond its bounds are clipped."""
+        return np.clip((action - self.middle) / np.where(self.half > 0, self.half, 1.0), -1.0, 1.0)
+
+
+def check_finite(rows: np.ndarray, what: str) -> None:
+    """Raise a UserError that names the first element that is not finite."""
+    if not (finite := np.isfinite(rows)).all():
+        row, column = np.argwhere(~finite)[0]
+        raise UserError(f"Element {column} of the {what} in row {row} is {rows[row, column]}: check the environment.")

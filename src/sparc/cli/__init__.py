@@ -11,11 +11,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import metadata
-from pathlib import Path
 
 from sparc.cli import bench, continual, demo, deploy, evaluate, lists, live, racing, suite, train, watch
 from sparc.cli.parser import Commands, Parser, add_common, show_help
-from sparc.errors import SparcError, describe_os_error, unknown
+from sparc.errors import SparcError, explain_os_error, unknown
 from sparc.machine import INTERRUPTED
 from sparc.plugins import named_module, only_imports
 
@@ -63,8 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, SparcError):
             code, message = error.exit_code, str(error)
         elif isinstance(error, OSError):
-            path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else None
-            code, message = 1, f"{f'{path}: ' if path else ''}{describe_os_error(error, path)}."
+            code, message = 1, explain_os_error(error)
         elif isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
             code, message = 1, "the memory is used up: end other programs, or choose smaller networks or minibatches."
         else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from sparc.cli.parser import Commands, add_checkpoint
@@ -13,6 +15,8 @@ sparc export RUN
 sparc export RUN --c --js --to robot/policy
 sparc export sparc://DriftingBoat-v0 --to boat
 sparc export --check robot/policy"""
+RUN_OPTIONS = ("--checkpoint", "--no-check", "--with-context")  # of a run, not of an export
+WRITE_OPTIONS = ("--to", "--c", "--js", "--no-onnx")
 TOLERANCE = 1e-5  # of unit actions: rounding in another order of sums
 
 
@@ -47,6 +51,7 @@ def export(parsed: argparse.Namespace) -> int:
     if parsed.check is not None:
         if parsed.source is not None:
             raise UserError("--check takes the folder of an export and no run: leave one of them out.")
+        refuse_given(parsed, (*RUN_OPTIONS, *WRITE_OPTIONS), "--check writes nothing")
         return check(parsed.check)
     if parsed.source is None:
         raise UserError("sparc export needs a run, or --check DIR. See `sparc export --help`.")
@@ -59,16 +64,27 @@ def export(parsed: argparse.Namespace) -> int:
     if folder is not None:
         if parsed.to is None:
             raise UserError(f"{parsed.source} is an export already: say where to write another one, --to DIR.")
+        refuse_given(parsed, RUN_OPTIONS, f"{parsed.source} is an export already, made from one checkpoint of a run")
         exported, target = from_folder(folder), parsed.to
     else:
         run = Run.open(parsed.source)
-        exported = from_run(run, parsed.checkpoint, parsed.with_context, not parsed.no_check)
+        exported = from_run(run, parsed.checkpoint or "best", parsed.with_context, not parsed.no_check)
         target = parsed.to or run.path / "export" / str(exported.contract["checkpoint"])
-    for file in write(exported, target, not parsed.no_onnx, parsed.c, parsed.js):
+    written = write(exported, target, not parsed.no_onnx, parsed.c, parsed.js)
+    for file in written.files:
         print(file)
+    if written.removed:
+        print(f"removed, of the earlier export there: {', '.join(written.removed)}", file=sys.stderr)
     if exported.check is not None:
         print(f"next: sparc export --check {target}")
     return 0
+
+
+def refuse_given(parsed: argparse.Namespace, options: Iterable[str], why: str) -> None:
+    """Refuse options that would change nothing."""
+    given = [option for option in options if getattr(parsed, option.removeprefix("--").replace("-", "_"))]
+    if given:
+        raise UserError(f"{why}: leave out {', '.join(given)}.")
 
 
 def check(folder: Path) -> int:

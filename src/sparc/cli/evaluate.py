@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparc.cli.parser import Commands, add_checkpoint, parse_int
-from sparc.errors import UserError
+from sparc.errors import RunFailure, UserError, describe_os_error
 from sparc.machine import keep_compiled_programs
 from sparc.methods import find_method, phase_span
 
 if TYPE_CHECKING:  # takes a while
+    from sparc.acting.evaluate import Evaluation
     from sparc.runs.run import Run
     from sparc.runs.tests import Part
 
@@ -53,8 +55,11 @@ def add(commands: Commands) -> None:
 
 def run_evaluation(parsed: argparse.Namespace) -> int:
     """`sparc evaluate`."""
+    from sparc.deploy.library import is_export
     from sparc.runs.run import Run
 
+    if is_export(parsed.run):
+        raise UserError(f"{parsed.run} is an exported policy; only runs are evaluated. Its contract.json has results.")
     run = Run.open(parsed.run)
     if parsed.grid is not None:
         warn_of_no_grid(run.config.env)
@@ -75,16 +80,22 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
     space = run.space
     contexts = part.contexts if part else space.grid(grid)
     options = tested_with(run, parsed.variant)
+    where = f", {variant}" if (variant := variant_of(run, parsed.variant)) else ""
+
+    def draw(evaluation: Evaluation, stem: Path) -> None:
+        title = f"{run.config.method}, {run.config.env}{where}, {number_of(stem):,} updates"
+        heatmap({title: evaluation}, space, stem.with_suffix(".png"), entry.criteria)
+
     if parsed.out is None:
-        run.lock(run.evaluating)
+        lock_for_test(run)
     try:
         if entry.prepare:
             with step_bar(entry.preparing, entry.prepared) as progress:
                 entry.prepare_tests(contexts, options, while_wanted(progress))
         with step_bar(f"{run.config.method} on {run.config.env}", "episodes") as progress:
-            which = parsed.checkpoint, while_wanted(progress), parsed.variant
-            evaluation, stem = evaluate_run(run, grid, parsed.episodes, *which, part, parsed.out)
-        number, note = int(stem.name.split("-")[0]), ""
+            which = parsed.checkpoint or "best", while_wanted(progress), parsed.variant
+            evaluation, stem = evaluate_run(run, grid, parsed.episodes, *which, part, parsed.out, draw)
+        number, note = number_of(stem), ""
         if parsed.adaptation:
             with step_bar("switching contexts in mid-episode") as progress:
                 note = adapt_run(run, number, grid, while_wanted(progress), parsed.out)
@@ -92,10 +103,6 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
         run.close()
     if note:
         print(f"note: no trace of a switch: {note}", file=sys.stderr)
-    where = f", {variant}" if (variant := variant_of(run, parsed.variant)) else ""
-    picture = stem.with_suffix(".png")
-    title = f"{run.config.method}, {run.config.env}{where}, {number:,} updates"
-    heatmap({title: evaluation}, space, picture, entry.criteria)
     heading = f"{run.config.env}{where}, checkpoint {number}"
     summary_table({run.config.method: evaluation}, heading, criteria=entry.criteria)
     if stages := read_written(stem).get("stages"):
@@ -105,8 +112,23 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
         print(f"a part of the test: {len(part.contexts)} of {len(space.grid(grid))} contexts")
     for remark in entry.notes(evaluation.cells()[0], options):
         print(remark)
-    print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {picture}")
+    print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {stem}.png")
     return 0
+
+
+def number_of(stem: Path) -> int:
+    """Return the checkpoint that an evaluation's files are of."""
+    return int(stem.name.split("-")[0])
+
+
+def lock_for_test(run: Run) -> None:
+    """Take the run, so that nobody else tests it; one that cannot be written to needs --out."""
+    try:
+        run.lock(run.evaluating)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise RunFailure(f"Cannot write into {run.path}: {describe_os_error(error)}, --out DIR.") from error
 
 
 def choose_part(env: str, cars: list[str] | None, count: int | None) -> Part | None:

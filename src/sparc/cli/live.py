@@ -36,7 +36,8 @@ def show(parsed: argparse.Namespace) -> int:
     if len(parsed.runs) > MOST_RUNS:
         raise UserError(f"sparc live shows at most {MOST_RUNS} runs, not {len(parsed.runs)}.")
     from sparc.watch.live.server import serve
-    from sparc.watch.live.stage import casts
+    from sparc.watch.live.simulation import open_contenders
 
-    serve(casts(parsed.runs, parsed.checkpoint), parsed.port, parsed.seed, not parsed.no_browser)
+    contenders = open_contenders(parsed.runs, parsed.checkpoint)
+    serve(contenders, parsed.port, parsed.seed, not parsed.no_browser, getattr(parsed, "debug", False))
     return 0

@@ -174,8 +174,5 @@ def parse_region(text: str) -> dict[str, tuple[float, float]]:
 def add_checkpoint(parser: Parser) -> None:
     """Add --checkpoint."""
     parser.add_argument(
-        "--checkpoint",
-        default="best",
-        metavar="WHICH",
-        help="best, last or a number of updates (default best)",
+        "--checkpoint", metavar="WHICH", help="of a run: best, last or a number of updates (default best)"
     )

@@ -110,7 +110,14 @@ def write_page(parsed: argparse.Namespace) -> int:
         with step_bar(f"replay of {parsed.run.name}", "laps") as progress:
             from sparc.watch.laps import replay_run
 
-            how = parsed.checkpoint, parsed.count, parsed.cars, parsed.physics, parsed.out, while_wanted(progress)
+            how = (
+                parsed.checkpoint or "best",
+                parsed.count,
+                parsed.cars,
+                parsed.physics,
+                parsed.out,
+                while_wanted(progress),
+            )
             page, pictures, without = replay_run(run, *how)
     finally:
         run.close()

@@ -15,7 +15,7 @@ sparc suite run smoke
 sparc suite report smoke"""
 RUN_EXAMPLES = """\
 sparc suite run smoke
-sparc suite run mujoco --updates 300000 --seeds 0 1
+sparc suite run mujoco --seeds 0 1
 sparc suite run mujoco --envs WindHopper-v5 --methods sparc rma --jobs 4
 sparc suite run my.yaml"""
 REPORT_EXAMPLES = """\
@@ -52,8 +52,9 @@ def add(commands: Commands) -> None:
     )
 
     help = "draw the figures and the page again from the tables of a suite's results"
-    again = commands.add("report", redraw, help, "sparc report results/mujoco")
+    again = commands.add("report", redraw, help, "sparc report results/mujoco-paper")
     again.add_argument("folder", type=Path, metavar="DIR", help="a folder that `sparc suite report` has written")
+    again.add_argument("--out", type=Path, metavar="OUT", help="a folder for figures and page (default DIR itself)")
     again.add_argument("--accept-edits", action="store_true", help="use tables that were changed by hand, and say so")
 
 
@@ -142,11 +143,11 @@ def report_suite(parsed: argparse.Namespace) -> int:
 
 def redraw(parsed: argparse.Namespace) -> int:
     """`sparc report`."""
-    return draw(parsed.folder, parsed.accept_edits)
+    return draw(parsed.folder, parsed.out, parsed.accept_edits)
 
 
-def draw(folder: Path, accept_edits: bool = False) -> int:
-    """Draw the figures and the page from a folder's tables."""
+def draw(folder: Path, out: Path | None = None, accept_edits: bool = False) -> int:
+    """Draw the figures and the page from a folder's tables, into another folder where one is given."""
     from sparc.cli.display import step_bar
     from sparc.report.figures.registry import write_all
     from sparc.report.page import write_report
@@ -155,12 +156,13 @@ def draw(folder: Path, accept_edits: bool = False) -> int:
     found = read(folder, accept_edits)
     if edited := found.manifest.get("edited"):
         print(f"note: changed by hand since `sparc suite report` wrote them: {', '.join(edited)}", file=sys.stderr)
-    page = folder / "report.html"
+    out = out or folder
+    page = out / "report.html"
     with step_bar("drawing", "figures") as progress:
-        figures = write_all(found, folder / "figures", progress)
+        figures = write_all(found, out / "figures", progress)
     write_report(found, page, figures)
     gaps = [member for member in found.manifest["members"] if member["state"] != "done"]
     if gaps:
         print(f"{len(gaps)} of {len(found.manifest['members'])} runs have no results yet; the page marks them")
-    print(f"tables:  {folder}\nfigures: {folder / 'figures'}\npage:    {page}")
+    print(f"tables:  {folder}\nfigures: {out / 'figures'}\npage:    {page}")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from sparc.cli.parser import Commands, add_checkpoint, parse_int
+from sparc.cli.parser import Commands, add_checkpoint, parse_int, wrap
 
 EXAMPLES = """\
 sparc play sparc://DriftingBoat-v0 --context x=0.9,y=-0.9
@@ -25,9 +25,11 @@ def add(commands: Commands) -> None:
     )
     play.add_argument("--car", metavar="NAME", help="in races of car models: a car of the catalogue, e.g. rally-07")
     play.add_argument("--tyre", metavar="NAME", help="its compound, e.g. racing-soft (default the one it is tested on)")
-    play.add_argument(
+    files = play.add_mutually_exclusive_group()
+    files.add_argument("--out", type=Path, metavar="DIR", help="a folder for the video (default RUN/videos)")
+    files.add_argument(
         "--video", nargs="+", action="extend", type=Path, default=[], metavar="PATH",
-        help="names that end in .mp4 or .gif (default RUN/videos/<checkpoint>-<context>.mp4)",
+        help=wrap("names that end in .mp4 or .gif instead of <checkpoint>-<context>.mp4 in that folder"),
     )  # fmt: skip
     play.add_argument(
         "--compare", nargs="+", action="extend", default=[], metavar="RUN", help="more runs, side by side"
@@ -53,6 +55,6 @@ def show(parsed: argparse.Namespace) -> int:
 
         runs = parsed.run, parsed.context, parsed.video, parsed.compare, parsed.checkpoint
         how = parsed.seed, parsed.steps, parsed.fps, parsed.width
-        played = play(*runs, *how, progress, parsed.car, parsed.tyre)
+        played = play(*runs, *how, progress, parsed.car, parsed.tyre, parsed.out)
     print(report(played))
     return 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,14 +18,23 @@ from sparc.deploy import runtime
 from sparc.deploy.c_source import HEADER, NUMBERS, SOURCE, c_files
 from sparc.deploy.contract import Contract, make_contract
 from sparc.deploy.graph import Arrays, build_model
+from sparc.deploy.library import is_export
 from sparc.deploy.readme import readme
 from sparc.envs.registry import EnvEntry
 from sparc.errors import RunFailure, UserError
+from sparc.files import replace
 from sparc.runs.run import Run
 
 RUNTIME, MODEL, SCRIPT, README = "sparc_policy.py", "policy.onnx", "policy.mjs", "README.md"
 EVERY_FILE = (runtime.CONTRACT, runtime.WEIGHTS, runtime.CHECK, RUNTIME, MODEL, SCRIPT, SOURCE, HEADER, NUMBERS, README)
 KNOWN_ENCODERS = ("none", "raw-context", "context-encoder", "history-adapter")
+
+
+class Written(NamedTuple):
+    """The files of an export, and the names of those of an earlier one in the same folder that it has no more."""
+
+    files: list[Path]
+    removed: list[str]
 
 
 class Exported(NamedTuple):
@@ -93,12 +101,7 @@ def from_folder(folder: Path) -> Exported:
         raise UserError(f"{error}.") from error
 
 
-def is_export(folder: Path) -> bool:
-    """Return whether a folder is an export."""
-    return (folder / runtime.CONTRACT).is_file()
-
-
-def write(exported: Exported, folder: Path, onnx: bool = True, c: bool = False, js: bool = False) -> list[Path]:
+def write(exported: Exported, folder: Path, onnx: bool = True, c: bool = False, js: bool = False) -> Written:
     """Write an export; an earlier one in the same folder is replaced, any other folder must be empty."""
     from safetensors.numpy import save
 
@@ -121,23 +124,19 @@ def write(exported: Exported, folder: Path, onnx: bool = True, c: bool = False, 
     return place(files, folder)
 
 
-def place(files: dict[str, bytes], folder: Path) -> list[Path]:
+def place(files: dict[str, bytes], folder: Path) -> Written:
     """Write files into a folder, the contract last: where it is, the rest is whole."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not is_export(folder) and any(folder.iterdir()):
             raise UserError(f"{folder} is neither empty nor an export: choose another --to.")
+        removed = [name for name in EVERY_FILE if name not in files and (folder / name).exists()]
         for name in (runtime.CONTRACT, *EVERY_FILE):  # files of an earlier export must not pass for this one's
             (folder / name).unlink(missing_ok=True)
         for name, data in files.items():
-            beside = folder / f".{name}.new"
-            with beside.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(folder / name)
+            replace(folder / name, data)
     except FileExistsError:
         raise UserError(f"{folder} is a file: choose another --to.") from None
     except OSError as error:
         raise RunFailure(f"Cannot write the export {folder}: {error.strerror}.") from error
-    return [folder / name for name in files]
+    return Written([folder / name for name in files], removed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 from sparc.deploy import runtime
@@ -14,16 +15,24 @@ SCHEME = "sparc://"
 
 def policies() -> dict[str, Contract]:
     """Return the contracts of all policies by name."""
-    folders = sorted(path.parent for path in FOLDER.glob(f"*/{runtime.CONTRACT}"))
-    return {folder.name: runtime.read_contract(folder) for folder in folders}
+    return {name: runtime.read_contract(FOLDER / name) for name in names()}
+
+
+def names() -> list[str]:
+    """Return the names of all policies."""
+    return sorted(path.parent.name for path in FOLDER.glob(f"*/{runtime.CONTRACT}"))
+
+
+def is_export(folder: Path) -> bool:
+    """Return whether a folder is an export."""
+    return (folder / runtime.CONTRACT).is_file()
 
 
 def find_policy(name: str) -> Path:
     """Return the folder of a policy by its name, with or without sparc:// before it."""
     plain = name.removeprefix(SCHEME)
-    known = [path.parent.name for path in FOLDER.glob(f"*/{runtime.CONTRACT}")]
-    if plain not in known:
-        raise unknown("policy", plain, known, "`sparc policies`")
+    if plain not in names():
+        raise unknown("policy", plain, names(), "`sparc policies`")
     return FOLDER / plain
 
 
@@ -33,5 +42,6 @@ def policy_folder(source: str | Path) -> Path | None:
     if str(source).startswith(SCHEME):
         return find_policy(str(source))
     if path.exists():
-        return path if (path / runtime.CONTRACT).is_file() else None
-    return FOLDER / path.name if (FOLDER / path / runtime.CONTRACT).is_file() else None
+        return path if is_export(path) else None
+    plain = path.name == str(path)  # a path with folders in it is that of a run
+    return find_policy(path.name) if plain and difflib.get_close_matches(path.name, names()) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from sparc.deploy import runtime
 from sparc.deploy.contract import describe_policy, spec_of
 from sparc.deploy.export import Exported, from_folder
 from sparc.deploy.library import policy_folder
-from sparc.errors import unknown
+from sparc.envs.registry import get_env
+from sparc.errors import UserError, unknown
 from sparc.methods.build import build_policy
 from sparc.methods.nets import ContextEncoder
 from sparc.runs import checkpoint
@@ -39,18 +40,35 @@ class Source:
     load: Callable[[], tuple[Policy, ContextEncoder | None]]  # the policy, and the ψ that its φ learned to guess
 
 
-def open_source(source: str | Path, which: str | int = "best") -> Source:
-    """Find a policy: the checkpoint of a run, an export, or one that comes with sparc by its name."""
+def open_source(source: str | Path, which: str | int | None = None) -> Source:
+    """Find a policy: a checkpoint of a run, by default its best; an export; or one that comes with sparc."""
     folder = policy_folder(source)
     if folder is None:
         run = Run.open(source)
-        number, config = run.choose(which), run.config
+        number, config = run.choose("best" if which is None else which), run.config
         about = config.method, config.seed, config.env, config.env_options
         return Source(run.path.name, run.path / "videos", *about, number, lambda: load_with_psi(run, number))
     exported = from_folder(folder)
     contract = exported.contract
+    if which is not None:
+        raise UserError(
+            f"{source} is an exported policy, of checkpoint {contract['checkpoint']} alone: only runs have others to "
+            f"choose, so leave '{which}' out."
+        )
     trained = contract["method"], contract["seed"], contract["env"], contract["env_options"], contract["checkpoint"]
     return Source(folder.name, VIDEOS, *trained, lambda: rebuild(exported))
+
+
+def open_sources(sources: Sequence[str | Path], which: str | int | None = None) -> list[Source]:
+    """Find several policies, which must be of one environment."""
+    found = [open_source(source, which) for source in sources]
+    first = get_env(found[0].env).id
+    for source in found[1:]:
+        if (other := get_env(source.env).id) != first:
+            raise UserError(
+                f"{source.name} was trained in {other}, not in {first}: only policies of one environment are compared."
+            )
+    return found
 
 
 def rebuild(exported: Exported) -> tuple[Policy, ContextEncoder | None]:
@@ -62,13 +80,14 @@ def rebuild(exported: Exported) -> tuple[Policy, ContextEncoder | None]:
     return policy, psi if isinstance(psi, ContextEncoder) else None
 
 
-def load(source: str | Path, which: str | int = "best", backend: str = "jax") -> Any:
+def load(source: str | Path, which: str | int | None = None, backend: str = "jax") -> Any:
     """Load a policy, without its environment, simulator or optimiser.
 
     Args:
         source: a run directory, the folder of an export, or a policy that comes with sparc, "sparc://DriftingBoat-v0";
             `sparc policies` lists them.
-        which: the checkpoint of a run: "best", "last" or its number of updates. An export has only one.
+        which: the checkpoint of a run: "best" (as by default), "last" or its number of updates. An export has only
+            one, and none can be chosen.
         backend: "jax", or "numpy" for the runtime that exports have: faster for few rows, without noise keys.
 
     Returns:

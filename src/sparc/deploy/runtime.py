@@ -47,10 +47,8 @@ def read_contract(folder: str | Path) -> dict[str, Any]:
     if not isinstance(contract, dict) or contract.get("kind") != KIND or type(contract.get("format")) is not int:
         raise PolicyError(f"{path} is not the contract of an exported policy")
     if contract["format"] > FORMAT:
-        raise PolicyError(
-            f"{path} has format {contract['format']}, this reader knows up to {FORMAT}: "
-            "use the sparc_policy.py of that export, or upgrade sparc-rl"
-        )
+        newer = f"{path} has format {contract['format']}, this reader knows up to {FORMAT}"
+        raise PolicyError(f"{newer}: use the sparc_policy.py of that export, or upgrade sparc-rl")
     return contract
 
 
@@ -74,9 +72,7 @@ def parse_safetensors(data: bytes) -> dict[str, np.ndarray]:
     (length,) = struct.unpack_from("<Q", data)
     if length > len(data) - 8:
         raise ValueError("its header is longer than the file")
-    header = json.loads(data[8 : 8 + length])
-    body = memoryview(data)[8 + length :]
-    arrays = {}
+    header, body, arrays = json.loads(data[8 : 8 + length]), memoryview(data)[8 + length :], {}
     header.pop("__metadata__", None)
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
@@ -137,7 +133,7 @@ class Policy:
     """
 
     def __init__(self, contract: dict[str, Any], weights: dict[str, np.ndarray]):
-        self.contract = contract
+        self.contract, self.reads = contract, contract["reads"]
         obs, action, history = contract["inputs"]["obs"], contract["outputs"]["action"], contract["inputs"]["history"]
         self.obs_size, self.action_size, self.obs_names = int(obs["size"]), int(action["size"]), obs["names"]
         self.history_length = int(history["length"]) if history else 0
@@ -190,7 +186,7 @@ class Policy:
                 raise PolicyError(f"the policy acts for {self._rows} rows: its mask needs as many, not {mask.shape}")
             self._forget(mask)
 
-    def act(self, obs: Any, executed: Any = None, context: Any = None) -> np.ndarray:
+    def act(self, obs: Any, *, executed: Any = None, context: Any = None) -> np.ndarray:
         """Return the action for each observation and remember both.
 
         `executed` is what was really executed since the last call, where that is not what `act` returned: the driver
@@ -199,7 +195,7 @@ class Policy:
         action = self.scale(self.choose(obs, executed, context))
         return action[0] if np.ndim(obs) == 1 else action
 
-    def sample(self, obs: Any, rng: np.random.Generator, executed: Any = None, context: Any = None) -> np.ndarray:
+    def sample(self, obs: Any, rng: np.random.Generator, *, executed: Any = None, context: Any = None) -> np.ndarray:
         """Return actions with the noise of the policy's own distribution, as in training, and remember them."""
         action = self.scale(self.choose(obs, executed, context, rng))
         return action[0] if np.ndim(obs) == 1 else action
@@ -354,9 +350,11 @@ def _relu(x: np.ndarray, layer: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
 
 def _vectors(values: Any, size: int, what: str, rows: int | None = None, names: list[str] | None = None) -> np.ndarray:
     """Return (N, size) numbers, all finite, or name what is wrong."""
-    found = np.asarray(values, np.float32)
-    if found.ndim == 1:
-        found = found[None]
+    try:
+        found = np.asarray(values, np.float32)
+    except (TypeError, ValueError):
+        raise PolicyError(f"the {what} must be {size} numbers, got {str(values)[:60]}") from None
+    found = found[None] if found.ndim == 1 else found
     if found.ndim != 2 or found.shape[1] != size or not len(found) or len(found) != (rows or len(found)):
         many = f"{rows} times " if rows and rows > 1 else ""
         raise PolicyError(f"the {what} must be {many}{size} numbers, got the shape {np.shape(values)}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sparc.acting.episodes import Episodes
 from sparc.acting.policy import Policy
 from sparc.envs.registry import EnvEntry, make_vector_env
-from sparc.errors import RunFailure, SparcError
 
 SEED = 0
 FIRST, SECOND = 96, 32  # steps kept of two episodes: more than the longest history, and a reset in the middle
@@ -24,39 +25,40 @@ class Recorded(NamedTuple):
     about: dict[str, Any]
 
 
+class Recorder:
+    """A policy whose unit actions are kept."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.reads = policy, policy.reads
+        self.units: list[np.ndarray] = []
+
+    def reset(self) -> None:
+        """Forget the episodes before."""
+        self.policy.reset()
+
+    def act(self, obs: np.ndarray, context: np.ndarray | None = None) -> np.ndarray:
+        """Choose actions (R, A) in the environment's own range."""
+        self.units.append(self.policy.choose(obs.astype(np.float32), context, None))
+        return self.policy.scale(self.units[-1])
+
+
 def record(policy: Policy, entry: EnvEntry, options: dict[str, Any]) -> Recorded:
     """Drive an episode in each of the environment's settings; keep the beginnings of the first two.
 
-    `options` are those of training: what the policy was trained for is what it must repeat.
+    `options` are those of training; the environment is as in tests.
     """
     space = entry.context_space
     contexts = space.settings if len(space.settings) > 1 else space.settings.repeat(2, axis=0)
-    venv = make_vector_env(entry.id, len(contexts), **options)
-    seen: list[np.ndarray] = []
-    units: list[np.ndarray] = []
-    alive_at: list[np.ndarray] = []
+    recorder = Recorder(policy)
+    venv = make_vector_env(entry.id, len(contexts), **entry.resolve_test_options(options))
     try:
-        obs, _ = venv.reset(seed=SEED, options={"context": contexts})
-        policy.reset()
-        alive = np.ones(len(contexts), bool)
-        while alive.any() and len(seen) < MOST_STEPS:
-            rows = np.where(alive[:, None], obs, 0.0).astype(np.float32)
-            if not np.isfinite(rows).all():
-                raise RunFailure(f"{entry.id} returned NaN or infinity at step {len(seen)} of the recorded check.")
-            unit = policy.choose(rows, contexts if policy.reads == "context" else None, None)
-            seen.append(rows)
-            units.append(unit)
-            alive_at.append(alive)
-            obs, _, terminated, truncated, _ = venv.step(policy.scale(unit))
-            alive = alive & ~(terminated | truncated)
-    except SparcError:
-        raise
-    except Exception as error:
-        raise RunFailure(f"{entry.id} raised {type(error).__name__} in the recorded check: {error}") from error
+        steps = list(islice(Episodes(recorder, venv, contexts, SEED), MOST_STEPS))
     finally:
         policy.reset()
         venv.close()
-    observations, actions, there = np.stack(seen), np.stack(units), np.stack(alive_at)
+    there = np.stack([step.running for step in steps])
+    observations = np.stack([np.where(step.running[:, None], step.obs, 0.0) for step in steps]).astype(np.float32)
+    actions = np.stack(recorder.units)
     lengths = [min(most, int(there[:, row].sum())) for row, most in enumerate((FIRST, SECOND))]
     arrays = {
         "obs": np.concatenate([observations[:length, row] for row, length in enumerate(lengths)]),

@@ -58,7 +58,7 @@ class Run:
         self._made: list[Path] | None = None  # the folders that `create` made, innermost first
         self._board: Board | None = None
         self._lock: Lock | None = None
-        self._manifest_lost = False
+        self._manifest_noted = self._manifest_kept = False  # that it is damaged
 
     @classmethod
     def create(cls, config: Config, path: Path | None = None, lineage: Lineage | None = None) -> Run:
@@ -246,8 +246,10 @@ class Run:
         except FileNotFoundError:
             pass
         except (ValueError, LookupError, TypeError, AttributeError):
-            if not self._manifest_lost:
-                self._manifest_lost = self.keep_damaged(file)
+            if self._lock is not None and not self._manifest_kept:
+                self._manifest_noted = self._manifest_kept = self.keep_damaged(file)
+            elif not self._manifest_noted:  # a process that only reads keeps nothing
+                self._manifest_noted = self.keep_damaged(file)
         about = {"method": self.config.method, "env": self.config.env, "seed": self.config.seed}
         return about | self.lineage.to_dict() | {"sessions": []}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from sparc.envs.contextual import ProgressCall
 from sparc.envs.registry import get_env
 from sparc.errors import UserError
 from sparc.runs.run import Run
-from sparc.seals import SEALS, changed_files, checksum
+from sparc.seals import changed_files, is_intact
 
 MAX_ROWS = 1_000_000  # episodes of one evaluation, which run side by side
 
@@ -46,6 +46,8 @@ def read_written(stem: Path) -> dict[str, Any]:
         written: dict[str, Any] = json.loads(stem.with_suffix(".json").read_text())
         if not isinstance(written["summary"], dict):
             raise ValueError("it has no summary")
+        if not is_intact(written):
+            raise ValueError("its summary is not what was written")
         return written
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise damaged(stem, error) from error
@@ -110,11 +112,13 @@ def evaluate_run(
     variant: str | None = None,
     part: Part | None = None,
     out: Path | None = None,
+    draw: Callable[[Evaluation, Path], object] | None = None,
 ) -> tuple[Evaluation, Path]:
     """Evaluate a run's checkpoint on the grid; write rows and summary; return the files' common stem.
 
     variant is one of the environment's named tests; without it, tests are as in training. A test in a part of the
-    contexts has files of its own, which suites do not read. With out, nothing is written into the run.
+    contexts has files of its own, which suites do not read. With out, nothing is written into the run. draw may write
+    a picture, at the stem with another suffix.
     """
     from sparc.runs.load import load
 
@@ -140,9 +144,11 @@ def evaluate_run(
     if part:
         del about["grid"]
         about["part"] = list(dict.fromkeys(evaluation.labels)) or part.contexts.tolist()
-    evaluation.write_csv(stem.with_suffix(".csv"))
-    about |= {SEALS: {f"{stem.name}.csv": checksum(stem.with_suffix(".csv"))}}
-    evaluation.write_json(stem.with_suffix(".json"), **about)  # last: where it is, the rest is whole
+    rows = stem.with_suffix(".csv")
+    evaluation.write_csv(rows)
+    if draw:
+        draw(evaluation, stem)
+    evaluation.write_json(stem.with_suffix(".json"), [rows], **about)  # last: where it is, the rest is whole
     return evaluation, stem
 
 

@@ -64,6 +64,7 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
         "labels": {env: part.context_labels for env, part in envs.items() if by_label(part.space, part.context_labels)},
         "criteria": {env: part.criteria.to_dict() for env, part in envs.items()},
         "reference": suite.reference,
+        "primary": suite.primary,
         "commands": suite.commands(),
         "methods": {method_name(member): find_method(member.config.method).describe() for member in members},
         "members": entries,

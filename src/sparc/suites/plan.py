@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from sparc.methods import find_method
 from sparc.suites.suite import LISTS, PLAN, PROVIDED, Member, Suite, find_suite, fixed_length, is_file, read_suite
 
 # what the members of one folder have in common
-EXPERIMENT = ("preset", "config", "variations", "grid", "episodes", "variants", "runs", "stages")
+EXPERIMENT = ("preset", "config", "variations", "grid", "episodes", "variants", "runs", "primary", "stages")
 
 
 def folder_of(name: str, run_dir: Path | None) -> Path:
@@ -99,6 +98,7 @@ def cost(config: Config) -> float:
     return config.updates * (entry.cost + entry.history_cost * config.history_length / 50)
 
 
-def longest_first(members: list[Member]) -> Iterator[Member]:
-    """Order members so that no core waits long at the end."""
-    yield from sorted(members, key=lambda member: -cost(member.config))
+def seed_by_seed(members: list[Member]) -> list[Member]:
+    """Return members in the order to run them: a seed of everything, then the next; of a seed the longest first."""
+    seeds = list(dict.fromkeys(member.config.seed for member in members))
+    return sorted(members, key=lambda member: (seeds.index(member.config.seed), -cost(member.config)))

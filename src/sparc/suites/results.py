@@ -137,11 +137,13 @@ class Results:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Return what is compared, the most wanted first: ours with the rest, and with each other."""
+        """Return what is compared: the suite's primary pairs, then ours with the rest, and with each other."""
         methods, ours = self.methods, self.main_labels
         others = sorted(methods, key=lambda key: (self.entry(key).prominence != RIVAL, self.entry(key).privileged))
         pairs = [(a, b) for a in ours for b in others if a != b and not (b in ours and ours.index(b) < ours.index(a))]
-        return sorted(pairs, key=lambda pair: methods[pair[0]][1] != methods[pair[1]][1])
+        pairs.sort(key=lambda pair: methods[pair[0]][1] != methods[pair[1]][1])
+        primary = [(a, b) for a, b in self.manifest.get("primary", []) if a in methods and b in methods]
+        return [*primary, *((a, b) for a, b in pairs if (a, b) not in primary and (b, a) not in primary)]
 
     @property
     def privileged_labels(self) -> list[str]:

@@ -6,7 +6,9 @@ A member is created here and then worked on by ordinary commands in processes of
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,13 +26,13 @@ from rich.table import Table
 from rich.text import Text
 
 from sparc.envs.registry import get_env
-from sparc.errors import SparcError
+from sparc.errors import SparcError, explain_os_error
 from sparc.machine import PARENT, Stop, usable_cores
 from sparc.methods import find_method
 from sparc.methods.phases import phase_options
 from sparc.runs.run import Run
 from sparc.runs.stages import Stage, first_stage
-from sparc.suites.plan import cost, longest_first
+from sparc.suites.plan import cost, seed_by_seed
 from sparc.suites.status import STATES, State, Status, last_error, log_of, newest, next_test, status_of, summary_of
 from sparc.suites.suite import Member, Suite
 from sparc.text import duration
@@ -38,6 +40,7 @@ from sparc.text import duration
 POLL_SECONDS = 0.5
 STARTABLE: tuple[State, ...] = ("stopped", "waiting")  # members that no process works on yet
 STOPPED = 128 + signal.SIGTERM  # exit code of a member that saved and ended after a signal
+LITTLE_ROOM = 1 << 16  # bytes: a disk with less is full
 GRACE_SECONDS = 60  # that members have after Ctrl-C to save: a chunk or an evaluation may have to end first
 # One thread each: more gain nothing at these sizes, and the results then do not depend on the number of cores.
 ONE_THREAD = {"NPROC": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OPENBLAS_NUM_THREADS": "1"}
@@ -50,7 +53,7 @@ class Runner:
     def __init__(self, suite: Suite, folder: Path, jobs: int | None = None):
         self.suite, self.folder, self.jobs = suite, folder, jobs or usable_cores()
         self.members = suite.members()
-        self.statuses = {member: status_of(suite, member, folder) for member in longest_first(self.members)}
+        self.statuses = {member: status_of(suite, member, folder) for member in seed_by_seed(self.members)}
         self.processes: dict[Member, subprocess.Popen[bytes]] = {}
         self.begun: dict[Member, tuple[float, int]] = {}  # when its process began, and from how many updates
         self.tests: dict[Member, list[str]] = {}  # which test its process makes, where it evaluates
@@ -110,7 +113,7 @@ class Runner:
         try:
             what(member)
         except (SparcError, OSError) as error:
-            self.fail(member, str(error))
+            self.fail(member, explain_os_error(error) if isinstance(error, OSError) else str(error))
 
     def look_after(self, member: Member) -> None:
         """Read how far a member is, or take note of its end."""
@@ -180,9 +183,15 @@ class Runner:
             outcome = get_env(member.config.env).criteria.outcome
             self.tell(member, "done: " + "; ".join(f"{r.upper()} {outcome(part)}" for r, part in summary.items()))
         elif status.state in STARTABLE and (failed or (before == "evaluating" and not self.advanced(member))):
-            self.fail(member, last_error(path) or status.note or f"exit code {code}")
+            self.fail(member, last_error(path) or self.silent_end(path, code) or status.note or f"exit code {code}")
         elif status.state in ("failed", "other config"):
             self.tell(member, f"{status.state}: {status.note}")
+
+    def silent_end(self, path: Path, code: int) -> str:
+        """Return why a member ended without a word, where that is a disk too full for its log; else nothing."""
+        if code < 0 or shutil.disk_usage(self.folder).free >= LITTLE_ROOM:
+            return ""
+        return explain_os_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(log_of(path))))
 
     def advanced(self, member: Member) -> bool:
         """Return whether the test that a member's last process had to make is there, so that the next one can begin."""

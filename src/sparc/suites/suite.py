@@ -73,6 +73,7 @@ class Suite:
     variants: list[str] = field(default_factory=list)  # of the environments: every run is tested in these as well
     runs: str = ""  # a suite whose runs, in the folder beside this one's, are this one's too
     reference: dict[str, Any] | None = None  # published values, see check_reference
+    primary: list[list[str]] = field(default_factory=list)  # the pairs of labels that the suite was made to compare
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)  # see sparc.suites.stages
 
     def members(self) -> list[Member]:
@@ -247,6 +248,7 @@ def checked(suite: Suite) -> Suite:
         raise UserError("a suite of stages has no variations, variants or shared runs: leave them out.")
     check_regions(read_stages(suite.stages), suite.envs)
     check_variants(suite)
+    check_primary(suite)
     check_reference(suite.reference)
     paths = [member.path for member in suite.members()]  # every config checks itself
     if twice := [path for path in paths if paths.count(path) > 1]:
@@ -263,6 +265,19 @@ def check_variants(suite: Suite) -> None:
         for name in suite.variants:
             if not entry.variant_of(entry.resolve_test_options({}, entry.variant_options(str(name)))):
                 raise UserError(f"variants cannot name '{name}': it is what {env} is tested in anyway.")
+
+
+def check_primary(suite: Suite) -> None:
+    """Refuse primary endpoints that are no pairs of labels; a part of the suite's methods may be run alone."""
+    pairs = suite.primary if isinstance(suite.primary, list) else [suite.primary]
+    for pair in pairs:
+        words = isinstance(pair, list) and len(pair) == 2 and all(isinstance(name, str) and name for name in pair)
+        if not words or pair[0] == pair[1]:
+            raise UserError(
+                f"primary must be a list of pairs, as in [[sparc, rma], [sparc, history-input]], not {pair!r}."
+            )
+        for name in pair:
+            find_method(name.split()[0])
 
 
 def check_reference(reference: Any) -> None:

@@ -247,7 +247,7 @@ def _open_rows(file: Path, row: np.dtype, shape: tuple[int, int]) -> np.memmap:
     try:
         rows = np.lib.format.open_memmap(file, mode="r")  # "r+" would lengthen a file that was cut short
         intact = rows.dtype == row and rows.shape == shape and file.stat().st_size == rows.offset + rows.nbytes
-    except ValueError:
+    except Exception:  # NumPy reads the header as Python's source, and raises whatever that does
         intact = False
     if not intact:
         raise RunFailure(

@@ -15,24 +15,23 @@ from PIL import Image, ImageDraw, ImageFont
 from sparc.acting.episodes import Episodes
 from sparc.arrays import Array
 from sparc.contexts import ContextSpace, Finite
-from sparc.deploy.load import VIDEOS, Source, open_source
+from sparc.deploy.load import VIDEOS, Source, open_sources
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.drawing import font
 from sparc.envs.racing import car_models, context_of, label_of
-from sparc.envs.registry import get_env, make_env
+from sparc.envs.registry import get_env
 from sparc.envs.sync import SyncContextualVectorEnv
-from sparc.envs.wind.view import choose_backend, make_current, release
-from sparc.errors import SparcError, UserError, unknown
+from sparc.envs.wind.view import choose_backend, release
+from sparc.errors import UserError, unknown
 from sparc.text import short
+from sparc.watch.frames import ASPECT, how_it_ended, lap_of, make_test_env, steps_per_second, take_frame
 from sparc.watch.video import check_suffix, pace, size_of, written
 
-DEFAULT_RATE = 30.0  # steps per second of an environment that does not tell
 MOST_PICTURES = {".mp4": 50.0, ".gif": 15.0}  # per second
 COLUMNS = 3
 WIDTHS = {1: 640, 2: 480, 3: 400}  # of a panel, by columns
 GIF_PANEL, GIF_TOTAL = 480, 800  # pixels at most
 NARROWEST, WIDEST = 120, 1920
-ASPECT = 0.75  # height : width of a panel's picture
 
 BAR, PANEL_BAR, WHITE, GREY = (17, 24, 36), (30, 40, 56), (255, 255, 255), (176, 188, 204)
 BADGES = {"IND": (38, 148, 84), "OOD": (214, 92, 16)}
@@ -57,7 +56,7 @@ class PlayedEpisode:
 
 @dataclass
 class Panel:
-    """One run on stage."""
+    """One run in the video."""
 
     title: str
     note: str
@@ -84,34 +83,16 @@ class Panel:
         self.total += float(step.reward[0])
         self.stale = True
         if step.terminated[0]:
-            word = self.env.get_wrapper_attr("ending") if self.env.has_wrapper_attr("ending") else "ended"
-            self.ended = f"{word} at step {self.steps}"
+            self.ended = how_it_ended(self.env, True, self.steps)
 
     def lap(self) -> str:
         """Return what became of a race's flying lap; nothing of other environments."""
-        measures = self.env.get_wrapper_attr("measures")() if self.env.has_wrapper_attr("measures") else {}
-        if "completed" not in measures:
-            return ""
-        if not measures["completed"]:
-            return "lap not completed" if self.over else "the lap was not over"
-        clean = "clean" if measures["clean"] else "not clean"
-        return f"lap {measures['lap_time']:.1f} s, ratio {measures['ratio']:.3f}, {clean}"
+        return lap_of(self.env, self.over)
 
     def look(self) -> None:
         """Let the environment draw itself, if anything changed."""
-        if not self.stale:
-            return
-        make_current(self.env)
-        try:
-            pixels = self.env.render()
-        except SparcError:
-            raise
-        except Exception as error:  # an environment's own, such as a package for drawing that is not installed
-            raise UserError(f"{self.env} cannot draw itself: {error}") from error
-        shape = np.shape(pixels)
-        if len(shape) != 3 or shape[2] != 3:
-            raise UserError(f"{self.env} cannot draw itself: its render() gave no RGB array, but {type(pixels)}.")
-        self.picture, self.stale = Image.fromarray(np.ascontiguousarray(pixels, dtype=np.uint8)), False
+        if self.stale:
+            self.picture, self.stale = Image.fromarray(take_frame(self.env)), False
 
 
 def play(
@@ -119,7 +100,7 @@ def play(
     context_text: str | None = None,
     video: Sequence[str | Path] = (),
     compare: Sequence[str | Path] = (),
-    checkpoint: str | int = "best",
+    checkpoint: str | int | None = None,
     seed: int = 0,
     steps: int | None = None,
     fps: float | None = None,
@@ -127,18 +108,17 @@ def play(
     progress: ProgressCall | None = None,
     car: str | None = None,
     tyre: str | None = None,
+    out: Path | None = None,
 ) -> PlayedEpisode:
     """Show an episode of the run, and of those to compare it with, and write it to the video files.
 
     Every panel has the start state of this seed, and the return that `sparc.evaluate` gives for the same seed and that
     context alone. fps is how many pictures there are per second at most; the speed is always real time. width is that
-    of one panel, in pixels. In races of car models, car and tyre take the place of the context.
+    of one panel, in pixels. In races of car models, car and tyre take the place of the context. Without video, one is
+    named after all that it shows and written to out, or into the run.
     """
-    runs = [open_source(source, checkpoint) for source in (run, *compare)]
+    runs = open_sources((run, *compare), checkpoint)
     entry = get_env(runs[0].env)
-    for other in runs[1:]:
-        if (name := get_env(other.env).id) != entry.id:
-            raise UserError(f"{other.name} is a run of {name}, not of {entry.id}: only runs of one can be compared.")
     if context_text and car_models(entry.id):
         raise UserError(f"{entry.id} races whole cars: use --car NAME [--tyre NAME] instead of --context.")
     if car is None and tyre is None:
@@ -147,7 +127,8 @@ def play(
         raise UserError("--tyre goes with --car, and neither goes with --context.")
     else:
         context = context_of(entry.id, car, tyre)
-    paths = [Path(path) for path in video] or [default_path(runs, entry.id, context, seed)]
+    default = default_path(runs, entry.id, context, seed)
+    paths = [Path(path) for path in video] or [out / default.name if out is not None else default]
     columns = min(len(runs), COLUMNS)
     widths = {path: panel_width(check_suffix(path), columns, width) for path in paths}
     if fps is not None and not 0 < fps < float("inf"):
@@ -160,7 +141,7 @@ def play(
     heading = (entry.id, describe(context, entry.context_space, entry.id), region)
     with ExitStack() as stack:
         for each, title in zip(runs, titles(runs), strict=True):
-            venv = SyncContextualVectorEnv([partial(make_stage, each, max(widths.values()))])
+            venv = SyncContextualVectorEnv([partial(make_test_env, each, max(widths.values()))])
             stack.callback(venv.close)
             (env,) = venv.envs
             stack.callback(release, env)
@@ -168,7 +149,7 @@ def play(
             panels.append(Panel(title, f"{each.updates:,} updates", env, episodes))
             panels[-1].look()  # before a long rollout: can it be drawn at all?
         last = steps_of(panels[0].env, entry.max_episode_steps, steps)
-        rate = float(panels[0].env.metadata.get("render_fps") or DEFAULT_RATE)
+        rate = steps_per_second(panels[0].env)
         strides = {path: pace(rate, fps or MOST_PICTURES[check_suffix(path)]) for path in widths}
         with written({path: rate / stride for path, stride in strides.items()}) as videos:
             for step in range(last + 1):
@@ -272,28 +253,6 @@ def steps_of(env: Any, most: int, steps: int | None) -> int:
     limit = env.get_wrapper_attr("most_steps") if env.has_wrapper_attr("most_steps") else None
     limit = limit or int((env.spec and env.spec.max_episode_steps) or most)
     return limit if steps is None else min(steps, limit)
-
-
-def make_stage(run: Source, width: int) -> Any:
-    """Make the run's environment as it is tested, so that it draws itself."""
-    return make_drawn(run.env, width, get_env(run.env).resolve_test_options(run.env_options))
-
-
-def make_drawn(env: str, width: int, options: dict[str, Any]) -> Any:
-    """Make an environment that draws itself, in this size if it can choose."""
-    options = {"render_mode": "rgb_array", "disable_env_checker": True} | options
-    try:
-        return make_env(env, width=width, height=round(width * ASPECT), **options)
-    except UserError:
-        pass  # its pictures will be scaled
-    try:
-        return make_env(env, **options)
-    except UserError as error:
-        if "'render_mode'" not in str(error):
-            raise
-        raise UserError(
-            f"{env} cannot draw itself: what makes it must take render_mode='rgb_array', see docs/video.md."
-        ) from None
 
 
 # Putting a picture together: a bar with the context, and per panel a bar with the numbers above the picture

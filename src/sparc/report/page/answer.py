@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sparc.envs.measures import RETURN
 from sparc.report import stats
 from sparc.report.page import races
-from sparc.report.page.data import REGIONS, ReportData, Source
+from sparc.report.page.data import REGIONS, Endpoint, ReportData, Source
 from sparc.text import MISSING, joined, number, slug
 
 VERDICTS = {  # the symbol says it without colour
@@ -98,9 +98,34 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Row:
+    """A primary endpoint in the table of them."""
+
+    test: str
+    pair: str
+    measure: str
+    verdict: tuple[str, str, str]
+    difference: str
+    interval: str
+    p: str
+    seeds: str
+    needed: str  # seeds to see a difference of this size
+
+
+@dataclass(frozen=True)
+class Primary:
+    """What the suite was made to find out: a sentence per pair of methods, and all endpoints."""
+
+    lines: list[Line]
+    rows: list[Row]
+    clear: int  # endpoints with a difference
+
+
+@dataclass(frozen=True)
 class Answer:
     """The first section of the page."""
 
+    primary: Primary | None
     comparisons: list[Comparison]
     means: str
     links_lead_to: str
@@ -115,7 +140,65 @@ def answer(data: ReportData) -> Answer:
     mapped = [test in data.mapped for test in data.parts]
     targets = ["the map of the difference"] * any(mapped) + ["the table of cars"] * (not all(mapped))
     compared = dict.fromkeys(means(data, name, tests[0]) for (name, _), tests in judged_by(data).items())
-    return Answer(comparisons, joined(list(compared)), " or ".join(targets))
+    return Answer(primary(data), comparisons, joined(list(compared)), " or ".join(targets))
+
+
+def primary(data: ReportData) -> Primary | None:
+    """Return what the primary endpoints say; None where the suite has named none."""
+    if not data.endpoints:
+        return None
+    kinds = [endpoint_verdict(endpoint) for endpoint in data.endpoints]
+    lines = []
+    for pair in dict.fromkeys((endpoint.first, endpoint.second) for endpoint in data.endpoints):
+        groups: dict[str, list[Mention]] = {}
+        for endpoint, kind in zip(data.endpoints, kinds, strict=True):
+            if (endpoint.first, endpoint.second) == pair:
+                by = f" ({data.measure(endpoint.test, endpoint.measure).title})" if endpoint.measure != RETURN else ""
+                groups.setdefault(kind, []).append(Mention(f"{endpoint.test}{by}", "", None))
+        found = [(kind, *said, groups[kind]) for kind, said in VERDICTS.items() if kind in groups]
+        lines.append(Line("Out of distribution", pair_title(data, *pair), found))
+    rows = [primary_row(data, endpoint, kind) for endpoint, kind in zip(data.endpoints, kinds, strict=True)]
+    return Primary(lines, rows, sum(kind in ("better", "worse") for kind in kinds))
+
+
+def endpoint_verdict(endpoint: Endpoint) -> str:
+    """Return the key of VERDICTS that a primary endpoint belongs to, by its corrected p-value."""
+    if endpoint.comparison is None:
+        return "none"
+    if math.isnan(endpoint.p):
+        few = min(endpoint.comparison.x_seeds, endpoint.comparison.y_seeds) < stats.MIN_RUNS
+        return "few" if few else "same"
+    if endpoint.p < 1 - stats.CONFIDENCE:
+        return {"ahead": "better", "behind": "worse", "equal": "open"}[endpoint.comparison.lead]
+    return verdict(endpoint.comparison) if endpoint.comparison.verdict == "open" else "open"
+
+
+def primary_row(data: ReportData, endpoint: Endpoint, kind: str) -> Row:
+    """Return a primary endpoint as a row of their table."""
+    test, name, comparison = endpoint.test, endpoint.measure, endpoint.comparison
+    shown, pair = data.measure(test, name), pair_title(data, endpoint.first, endpoint.second)
+    if comparison is None:
+        return Row(test, pair, shown.heading, (kind, *VERDICTS[kind]), *[MISSING] * 5)
+    value, low, high = comparison.difference
+    spreads = [data.values(test, key, "ood", name).mean(axis=1) for key in (endpoint.first, endpoint.second)]
+    pooled = math.sqrt(sum(runs.var(ddof=1) for runs in spreads) / 2) if min(map(len, spreads)) > 1 else math.nan
+    needed = stats.seeds_needed(value / pooled) if pooled > 0 else None
+    return Row(
+        test,
+        pair,
+        shown.heading,
+        (kind, *VERDICTS[kind]),
+        number(value, shown.digits, True),
+        f"{number(low, shown.digits, True)} to {number(high, shown.digits, True)}" if math.isfinite(low) else MISSING,
+        MISSING if math.isnan(endpoint.p) else f"{endpoint.p:.2g}" if endpoint.p >= 0.001 else "< 0.001",
+        f"{comparison.x_seeds} and {comparison.y_seeds}",
+        f"{needed}" if needed else f"> {stats.MOST_SEEDS}" if pooled > 0 else MISSING,
+    )
+
+
+def pair_title(data: ReportData, a: str, b: str) -> str:
+    """Return the name of a pair, also where the suite has run neither of the two."""
+    return " against ".join(data.names.get(key, key) for key in (a, b))
 
 
 def judged_by(data: ReportData) -> dict[tuple[str, str], list[str]]:
@@ -205,12 +288,13 @@ def column(data: ReportData, test: str, a: str, b: str, region: str, measure: st
     first, second = (float(data.values(test, key, region, measure).mean()) for key in (a, b))
     seeds, planned = (comparison.x_seeds, comparison.y_seeds), tuple(data.seeds(test, key)[1] for key in (a, b))
     share = [f"{100 * part:.0f}" for part in comparison.share]
-    has_share = not data.all_or_nothing([test], measure)
+    enough = min(seeds) >= stats.MIN_RUNS  # a percentage of one or two runs looks surer than it is
+    has_share = enough and not data.all_or_nothing([test], measure)
     return Column(
         verdict=(kind, symbol, f"{comparison.lead}, {UNSURE[kind]}" if kind in UNSURE else words),
         difference=number(value, decimals, True),
         source=data.source(test, a, b),
-        percent=number(100 * value / second, 0, True) if second > 0 and measure == RETURN else "",
+        percent=number(100 * value / second, 0, True) if enough and second > 0 and measure == RETURN else "",
         strip=strip(comparison.difference, reach),
         interval=f"{number(low, decimals, True)} to {number(high, decimals, True)}" if math.isfinite(low) else MISSING,
         share=share[0] if has_share else "",

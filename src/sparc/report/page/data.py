@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,18 @@ class Source:
     row: int  # of the first of them in the table of runs
     env: str  # empty: of all environments
     labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A comparison that the suite named before its runs were made."""
+
+    test: str
+    first: str  # label
+    second: str
+    measure: str
+    comparison: stats.Comparison | None  # None: no results yet
+    p: float  # corrected; NaN where it is not known
 
 
 @dataclass(frozen=True)
@@ -133,6 +146,23 @@ class ReportData:
             for name in dict.fromkeys((*self.judged_by(test), RETURN))
             if a in part.returns and b in part.returns
         }
+
+    @cached_property
+    def endpoints(self) -> list[Endpoint]:
+        """Return the primary endpoints: the suite's pairs, out of distribution, by what each test is judged by.
+
+        Their p-values are corrected for the number of all of them, with results or without.
+        """
+        keys = [
+            (test, a, b, name)
+            for a, b in self.manifest.get("primary", [])
+            for test, part in self.parts.items()
+            if "ood" in part.regions or not part.regions
+            for name in self.judged_by(test)
+        ]
+        found = [self.comparisons.get((test, a, b, "ood", name)) for test, a, b, name in keys]
+        corrected = stats.holm([comparison.p if comparison else math.nan for comparison in found])
+        return [Endpoint(*key, value, p) for key, value, p in zip(keys, found, corrected, strict=True)]
 
     @cached_property
     def normalizer(self) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from sparc.contexts import Finite
 from sparc.report.page.data import REGIONS, ReportData, label_of
 from sparc.report.page.tables import budget
 from sparc.text import count, duration, fraction, joined, listed, number, plural, ranges
 
 WORDS = ("Environment", "Method", "State")  # the columns that hold words
+LAST = 5  # evaluations in training, whose mean stands beside the chosen checkpoint
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Head:
     made: str
     gaps: list[str]  # the runs without results
     missing: str  # how many these are
+    edited: str  # tables that were changed by hand
 
 
 def head(data: ReportData) -> Head:
@@ -46,7 +50,8 @@ def head(data: ReportData) -> Head:
         ", ".join(f"{name}: {value}" for name, value in distinct(members, "machine").items()),
     ]
     missing = f"{len(members) - done} of {plural(len(members), 'run')}"
-    return Head(manifest["about"], summary, ". ".join(filter(None, made)), gaps(data), missing)
+    edited = joined(manifest.get("edited", []))
+    return Head(manifest["about"], summary, ". ".join(filter(None, made)), gaps(data), missing, edited)
 
 
 def seed_list(seeds: set[int]) -> str:
@@ -143,6 +148,10 @@ def run_values(data: ReportData, member: dict[str, Any]) -> dict[str, tuple[str,
             for region in REGIONS
             for measure, heading in measures.items()
         },
+        **{
+            f"Last {LAST} evaluations, IND {heading}": mean_of_last(data, member, measure)
+            for measure, heading in measures.items()
+        },
         "Training": (duration(member["train_seconds"]), member["train_seconds"]),
     }
 
@@ -155,6 +164,16 @@ def mean_of_run(data: ReportData, member: dict[str, Any], region: str, measure: 
         return number(None), None
     mean = float(data.values(env, key, region, measure)[list(part.returns[key]).index(seed)].mean())
     return number(mean, data.measure(env, measure).digits), mean
+
+
+def mean_of_last(data: ReportData, member: dict[str, Any], measure: str) -> tuple[str, float | None]:
+    """Return a run's mean over its last evaluations in training, as text and as a number."""
+    env, curves = member["env"], data.parts[member["env"]].curves.get(label_of(member), {})
+    if member["seed"] not in curves or measure not in data.judged_by(env):
+        return number(None), None
+    shown, curve = data.measure(env, measure), curves[member["seed"]]
+    mean = float(shown.scale * curve.values(measure)[curve.phase == curve.phase[-1]][-LAST:].mean())
+    return (number(mean, shown.digits), mean) if np.isfinite(mean) else (number(None), None)
 
 
 def regions(data: ReportData) -> list[str]:

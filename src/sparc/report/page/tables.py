@@ -61,7 +61,8 @@ class Table:
 def returns(data: ReportData) -> list[Table]:
     """Return all tables of returns."""
     envs = list(data.results.envs)
-    found = [means(data, "ood"), means(data, "ind"), middles(data, envs), aggregates(data), probabilities(data, envs)]
+    found = [means(data, "ood"), means(data, "ind"), worst_quarters(data, envs), middles(data, envs),
+             aggregates(data), probabilities(data, envs)]  # fmt: skip
     return [table for table in found if table is not None]
 
 
@@ -107,7 +108,8 @@ def summaries(data: ReportData, test: str, region: str, measure: str = RETURN) -
     if measure == RETURN:
         return {key: data.summaries[test, key, region] for key in data.names if (test, key, region) in data.summaries}
     found = [key for key in data.names if key in data.parts[test].returns]
-    return {key: stats.summarise(data.values(test, key, region, measure)) for key in found}
+    better = data.measure(test, measure).better
+    return {key: stats.summarise(data.values(test, key, region, measure), better=better) for key in found}
 
 
 def mean_cell(data: ReportData, env: str, key: str, summary: stats.Summary | None, best: bool) -> Cell:
@@ -165,9 +167,31 @@ def middles(data: ReportData, tests: Sequence[str], measure: str = RETURN) -> Ta
     columns = {test: [region.upper() for region in data.parts[test].regions] for test in tests}
     read = data.measure(tests[0], measure)
     of = f" of the {read.title}" if measure != RETURN else ""
-    note = "Below: 95 % interval, from three seeds on. The mean of the middle half of all runs and cells."
+    note = (
+        "The mean of the middle half of the runs, each averaged over its cells. Below: 95 % interval, from three seeds."
+    )
     note += " Less is better." * (read.better < 0)
-    return Table(f"Interquartile mean (IQM){of} over seeds and cells", columns, rows, note)
+    return Table(f"Interquartile mean (IQM){of} over seeds", columns, rows, note)
+
+
+def worst_quarters(data: ReportData, tests: Sequence[str]) -> Table:
+    """Return the mean returns of each run's worst quarter of cells ± s.e.m. over seeds."""
+    places = {(test, part): summaries(data, test, part) for test in tests for part in data.parts[test].regions}
+    best = {place: winner(data, {key: s.worst[0] for key, s in found.items()}) for place, found in places.items()}
+    rows = []
+    for key in data.names:
+        cells = []
+        for (test, region), found in places.items():
+            summary = found.get(key)
+            if summary is None:
+                cells.append(GAP)
+                continue
+            text = spread(*summary.worst, summary.seeds, data.digits[test])
+            cells.append(Cell(text, data.source(test, key), key == best[test, region], missing_seeds(data, test, key)))
+        rows.append(row(data, key, cells))
+    columns = {test: [region.upper() for region in data.parts[test].regions] for test in tests}
+    note = "Of every run the quarter of its cells with the lowest return, averaged: what to expect where it is weakest."
+    return Table("Mean return in the worst quarter of cells ± s.e.m. over seeds", columns, rows, note)
 
 
 def aggregates(data: ReportData) -> Table | None:

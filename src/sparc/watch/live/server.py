@@ -18,7 +18,7 @@ from typing import Any
 
 from sparc.errors import UserError
 from sparc.watch.live.session import Session
-from sparc.watch.live.stage import Cast
+from sparc.watch.live.simulation import Contender
 
 HOST = "127.0.0.1"
 PAGE = Path(__file__).parent / "page"
@@ -36,14 +36,14 @@ POLICY = (
 class Server:
     """Serves one session. Every tab gets the newest frame when it has taken the one before; none are queued."""
 
-    def __init__(self, casts: Sequence[Cast], seed: int = 0) -> None:
+    def __init__(self, contenders: Sequence[Contender], seed: int = 0, debug: bool = False) -> None:
         try:
             import websockets  # noqa: F401
         except ImportError:
             raise UserError(MISSING) from None
         self.token = secrets.token_urlsafe(16)
         self.files = {file.name: file.read_bytes() for file in sorted(PAGE.iterdir()) if file.suffix in TYPES}
-        self.session = Session(casts, seed, self._notify)
+        self.session = Session(contenders, seed, self._notify, debug)
         self.address = self.host = ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news: set[asyncio.Event] = set()
@@ -163,9 +163,11 @@ class Server:
             await connection.send(f'{{"frame": {frame.state}, "samples": [{", ".join(samples)}]}}')
 
 
-def serve(casts: Sequence[Cast], port: int = 0, seed: int = 0, open_browser: bool = True) -> None:
-    """Serve the page until Ctrl-C."""
-    server = Server(casts, seed)
+def serve(
+    contenders: Sequence[Contender], port: int = 0, seed: int = 0, open_browser: bool = True, debug: bool = False
+) -> None:
+    """Serve the page until Ctrl-C; with `debug`, failures of an environment are printed with their traceback."""
+    server = Server(contenders, seed, debug)
 
     def started(address: str) -> None:
         print(f"live: {address}\nCtrl-C ends it.", flush=True)

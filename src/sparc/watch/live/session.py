@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from sparc.contexts import ContextSpace, Finite
 from sparc.envs.racing import label_of
 from sparc.envs.registry import get_env
 from sparc.errors import SparcError
-from sparc.watch.live.stage import Cast, Stage
+from sparc.watch.live.simulation import Contender, Simulation
 from sparc.watch.play import middle
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0)  # times real time
@@ -40,14 +41,16 @@ class Frame:
 class Session(threading.Thread):
     """Simulates while somebody watches. `hello` and `frame` are read by other threads, `tell` is called by them."""
 
-    def __init__(self, casts: Sequence[Cast], seed: int, notify: Callable[[], None]) -> None:
+    def __init__(
+        self, contenders: Sequence[Contender], seed: int, notify: Callable[[], None], debug: bool = False
+    ) -> None:
         super().__init__(name="sparc live", daemon=True)
-        self.casts, self.seed, self.notify = casts, seed, notify
-        self.env = casts[0].source.env
+        self.contenders, self.seed, self.notify, self.debug = contenders, seed, notify, debug
+        self.env = contenders[0].source.env
         self.space: ContextSpace = get_env(self.env).context_space
         self.choices = self.space.grid(1) if isinstance(self.space.test, Finite) else None
-        self.context: Array = middle(self.space)
-        self.hello: str | None = None  # once the stages stand
+        self.context: Array = middle(self.space) if self.choices is None else self._usual_choice()
+        self.hello: str | None = None  # once the simulations are set up
         self.frame: Frame | None = None
         self.samples: deque[tuple[int, str]] = deque(maxlen=KEPT)
         self.error = ""
@@ -57,8 +60,8 @@ class Session(threading.Thread):
         self._commands: deque[str] = deque(maxlen=COMMANDS)
         self._asked: Array | None = None
         self._stopped = False
-        self._stages: list[Stage] = []
-        self._restarts: list[float] = []  # when the episode of each stage begins anew
+        self._simulations: list[Simulation] = []
+        self._restarts: list[float] = []  # when the episode of each policy begins anew
         self._resets, self._tick, self._mark = 0, 0, ""
         self._times: deque[float] = deque(maxlen=256)
 
@@ -92,6 +95,13 @@ class Session(threading.Thread):
             return None
         return np.clip(context, self.space.test.low, self.space.test.high)
 
+    def _usual_choice(self) -> Array:
+        """Return the choice nearest to the middle of the training region, of those that are in it if any is."""
+        assert self.choices is not None
+        distance = np.abs((self.choices - middle(self.space)) / self.space.half_range).sum(axis=1)
+        seen = self.space.is_train(self.choices)
+        return np.asarray(self.choices[np.where(seen | ~seen.any(), distance, np.inf).argmin()])
+
     def watched(self, change: int) -> None:
         """Count tabs: nothing is simulated while there is none."""
         with self._wake:
@@ -118,6 +128,8 @@ class Session(threading.Thread):
                 self._set_up()
                 self._simulate()
             except Exception as error:  # the environment is somebody's own code: show whatever it raises
+                if self.debug:
+                    traceback.print_exc()
                 known = isinstance(error, SparcError)
                 self.error = str(error) if known else f"{self.env} raised {type(error).__name__}: {error}"
                 print(f"sparc: {self.error}", file=sys.stderr, flush=True)
@@ -132,24 +144,24 @@ class Session(threading.Thread):
             self._commands.clear()
             if self._asked is not None:  # perhaps to leave a context that it cannot bear
                 self.context, self._asked = self._asked, None
-        for cast in self.casts:
-            self._stages.append(Stage(cast))
+        for contender in self.contenders:
+            self._simulations.append(Simulation(contender))
         self._begin()
         self.hello = json.dumps(self.describe())
 
     def _tear_down(self) -> None:
-        stages, self._stages = self._stages, []
-        for stage in stages:
+        simulations, self._simulations = self._simulations, []
+        for simulation in simulations:
             try:
-                stage.close()
+                simulation.close()
             except Exception:  # it has failed already, and is thrown away
                 continue
 
     def _begin(self) -> None:
         """Start all policies from the same state."""
-        for stage in self._stages:
-            stage.begin(self.seed + self._resets, self.context)
-        self._restarts = [np.inf] * len(self._stages)
+        for simulation in self._simulations:
+            simulation.begin(self.seed + self._resets, self.context)
+        self._restarts = [np.inf] * len(self._simulations)
         self._resets += 1
         self._mark = "reset"
 
@@ -167,7 +179,7 @@ class Session(threading.Thread):
             if now - shown >= 1 / FRAMES:
                 self._publish()
                 shown = now
-            due = max(due + 1 / (self._stages[0].rate * self.speed), now - 0.1)  # what is late is not caught up
+            due = max(due + 1 / (self._simulations[0].rate * self.speed), now - 0.1)  # what is late is not caught up
             with self._wake:
                 if not self._stopped and due > now:
                     self._wake.wait_for(lambda: self._stopped or bool(self._commands), due - now)
@@ -187,33 +199,36 @@ class Session(threading.Thread):
             self._commands.clear()
         if context is not None and not np.array_equal(context, self.context):
             self.context, self._mark = context, "context"
-            if all(stage.env.has_wrapper_attr("set_context") for stage in self._stages):
-                for stage in self._stages:
-                    stage.switch(context)
+            if self._can_switch():
+                for simulation in self._simulations:
+                    simulation.switch(context)
             else:
                 self._begin()
         for name in commands:
             if name in ("reset", "restart"):
                 self._begin()
             elif name == "push" and self._can_push():
-                for stage in self._stages:  # the same for all
-                    stage.env.get_wrapper_attr("push")(np.random.default_rng(self._tick))
+                for simulation in self._simulations:  # the same for all
+                    simulation.push(np.random.default_rng(self._tick))
                 self._mark = "push"
 
     def _can_push(self) -> bool:
-        return all(stage.env.has_wrapper_attr("push") for stage in self._stages)
+        return all(simulation.can_push for simulation in self._simulations)
+
+    def _can_switch(self) -> bool:
+        return all(simulation.can_switch for simulation in self._simulations)
 
     def _step(self) -> None:
         now = time.monotonic()
         self._tick += 1
         values: list[dict[str, Any] | None] = []
-        for index, stage in enumerate(self._stages):
+        for index, simulation in enumerate(self._simulations):
             if now >= self._restarts[index]:
                 self._resets += 1
-                stage.begin(self.seed + self._resets, self.context)
+                simulation.begin(self.seed + self._resets, self.context)
                 self._restarts[index] = np.inf
-            values.append(None if stage.over else stage.advance())
-            if stage.over:
+            values.append(None if simulation.over else simulation.advance())
+            if simulation.over:
                 self._restarts[index] = min(self._restarts[index], now + REST)
         sample = {"t": self._tick, "mark": self._mark, "context": self.context.tolist(), "policies": values}
         self._mark = ""
@@ -232,7 +247,7 @@ class Session(threading.Thread):
             "choice": self._chosen(),
             "ind": bool(self.space.is_train(self.context)[0]),
             "error": self.error,
-            "policies": [stage.state() for stage in self._stages] if state else [],
+            "policies": [simulation.state() for simulation in self._simulations] if state else [],
         }
         self.frame = Frame(self._tick, json.dumps(shared))
         self.notify()
@@ -260,9 +275,9 @@ class Session(threading.Thread):
             "train": {"low": space.train.low.tolist(), "high": space.train.high.tolist()},
             "test": {"low": space.test.low.tolist(), "high": space.test.high.tolist()},
             "choices": choices,
-            "rate": self._stages[0].rate,
+            "rate": self._simulations[0].rate,
             "speeds": SPEEDS,
             "can_push": self._can_push(),
-            "restarts": not all(stage.env.has_wrapper_attr("set_context") for stage in self._stages),
-            "policies": [stage.describe() for stage in self._stages],
+            "restarts": not self._can_switch(),
+            "policies": [simulation.describe() for simulation in self._simulations],
         }

@@ -52,9 +52,10 @@ function drawTraces(canvas, bands, samples, lines, span) {
       c.lineTo(Math.round(toX(t)) + 0.5, y + high);
       c.stroke();
       c.setLineDash([]);
-      if (index === 0 && toX(t) < x + across - 44 && toX(t) - labelled > 54) {
+      const late = toX(t) > x + across - 44; // its label is left of the line
+      if (index === 0 && toX(t) - labelled > (late ? 98 : 54)) {
         labelled = toX(t);
-        write(c, MARKS[mark], labelled + 4, y + high - 6, { fill: quiet, size: 10.5 });
+        write(c, MARKS[mark], labelled + (late ? -4 : 4), y + high - 6, { fill: quiet, size: 10.5, align: late ? 'right' : 'left' });
       }
     }
     c.lineJoin = 'round';
@@ -168,10 +169,10 @@ function drawMap(canvas, map, trail, psi, colour) {
     c.fill();
     c.stroke();
   }
-  write(c, 'first principal component of ψ', left + (width - left - right) / 2, height - 5, { fill: quiet, size: 10.5, align: 'center' });
+  write(c, 'first component of ψ', left + (width - left - right) / 2, height - 5, { fill: quiet, size: 10.5, align: 'center' });
   c.save();
   c.translate(12, top + (height - top - bottom) / 2);
   c.rotate(-Math.PI / 2);
-  write(c, 'second', 0, 0, { fill: quiet, size: 10.5, align: 'center' });
+  write(c, 'second component', 0, 0, { fill: quiet, size: 10.5, align: 'center' });
   c.restore();
 }

@@ -46,8 +46,8 @@ function lit(hex) {
 
 function number(value, digits = 2) {
   if (!Number.isFinite(value)) return '–';
-  const text = value.toFixed(digits);
-  return (Number(text) === 0 ? (0).toFixed(digits) : text).replace('-', '−');
+  const shown = Number(value.toFixed(digits)) || 0; // never −0
+  return shown.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace('-', '−');
 }
 
 // As many digits as a range needs

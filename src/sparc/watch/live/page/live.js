@@ -56,7 +56,7 @@ function build() {
   hello.policies.forEach((policy, at) => { policy.hex = unique && policy.colour ? policy.colour : PALETTE[at % 4]; });
   pads = [];
   cards = hello.policies.map(card);
-  find('#stages').replaceChildren(...cards.map(({ element }) => element));
+  find('#policies').replaceChildren(...cards.map(({ element }) => element));
   buildControl();
   find('#speeds').replaceChildren(find('#speeds legend'), ...hello.speeds.map((speed) => {
     const input = make('input', { type: 'radio', name: 'speed', value: speed, onchange: () => send({ speed }) });
@@ -65,6 +65,10 @@ function build() {
   find('#push').hidden = !hello.can_push;
   const withMap = hello.policies.filter(({ map }) => map);
   find('#maps').hidden = !withMap.length;
+  const ofAll = withMap[0]?.map.lines ? 'Grid: ψ of all contexts (shaded: trained).' : 'Grey: ψ of all contexts (dark: trained).';
+  find('#key').textContent = `${ofAll} Dot: φ(h). Ring: ψ(c), the truth.`;
+  const keys = ['Space pauses', 'R resets', ...(hello.can_push ? ['P pushes'] : []), ...(hello.choices ? [] : ['arrow keys move the context'])];
+  find('#keys').textContent = `${keys.join(', ')}.`;
   find('#traces').style.gridColumn = withMap.length ? '' : '1 / -1';
   maps = withMap.map((policy) => {
     const canvas = make('canvas');
@@ -94,7 +98,7 @@ function card(policy, at) {
       make('p', { className: 'reads', textContent: `sees ${policy.reads}`, title: `seed ${policy.seed}, ${policy.updates.toLocaleString('en')} updates` })),
     make('p', { className: 'readout' }, big, make('span', { textContent: 'reward per step' })));
   const view = make('div', { className: 'view' });
-  const over = make('p', { className: 'over', hidden: true, textContent: `It ${policy.ending}` });
+  const over = make('p', { className: 'over', hidden: true });
   const facts = make('span'), belief = make('span', { className: 'belief' });
   const element = make('article', { className: 'card' }, header, view, make('footer', {}, facts, belief));
   element.style.setProperty('--who', lit(policy.hex));
@@ -107,9 +111,11 @@ function buildControl() {
   const { names, units, test, train, choices } = hello;
   const planar = names.length >= 2 && !choices;
   find('#what').textContent = hello.policies.length ? contextTitle() : 'Context';
-  find('#hint').textContent = choices ? 'No policy is told about it.' : planar ? 'Drag the arrow. No policy is told about it.' : 'No policy is told about it.';
-  if (hello.policies.some(({ reads }) => reads.includes('true context'))) find('#hint').textContent = 'Drag the arrow. Only a policy that sees the true context is told.';
-  if (hello.restarts) find('#hint').textContent += ' A change starts a new episode.';
+  const told = hello.policies.some(({ reads }) => reads.includes('true context'));
+  find('#hint').textContent = [
+    planar ? 'Drag the arrow.' : '', told ? 'Only a policy that sees the true context is told.' : 'No policy is told about it.',
+    hello.restarts ? 'A change starts a new episode.' : '',
+  ].filter(Boolean).join(' ');
   find('#pad').hidden = !planar;
   find('#centre').hidden = Boolean(choices);
   if (planar) {
@@ -177,7 +183,8 @@ function take(message) {
 function show(card, state, seconds) {
   const jump = state.episode !== card.episode;
   card.episode = state.episode;
-  card.over.hidden = !state.over;
+  card.over.hidden = !state.ended;
+  card.over.textContent = state.ended;
   if (state.scene) {
     if (!card.scene) {
       const canvas = make('canvas', { className: 'scene' });
@@ -212,7 +219,7 @@ function update() {
     const rewards = recent.map((sample) => sample.policies[at]?.reward).filter((reward) => reward !== undefined);
     const card = cards[at];
     card.big.textContent = rewards.length ? number(rewards.reduce((sum, reward) => sum + reward, 0) / rewards.length) : '–';
-    const falls = state.ends ? ` · ${card.policy.ending} ${state.ends === 1 ? 'once' : `${state.ends} times`}` : '';
+    const falls = state.failures ? ` · ${card.policy.failure} ${state.failures === 1 ? 'once' : `${state.failures} times`}` : '';
     card.facts.textContent = `return ${number(state.total, Math.abs(state.total) < 100 ? 1 : 0)} in ${state.steps.toLocaleString('en')} steps${falls}`;
     const last = samples[samples.length - 1]?.policies[at];
     if (last?.estimate && hello.names.length <= 2) {
