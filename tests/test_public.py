@@ -16,7 +16,8 @@ DOCUMENTED = [*FUNCTIONS, sparc.ContextSpace, sparc.ContextSpace.box, Policy.act
 
 def test_the_public_functions_are_those_of_the_design() -> None:
     assert {function.__name__ for function in FUNCTIONS} == {
-        "evaluate", "load", "make_env", "make_vector_env", "register_env", "register_method", "resume", "train",
+        "continue_run", "evaluate", "load", "make_env", "make_vector_env", "register_env", "register_method", "resume",
+        "train",
     }  # fmt: skip
 
 

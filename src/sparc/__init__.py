@@ -13,6 +13,7 @@ from sparc.methods import register_method
 if TYPE_CHECKING:
     from sparc.acting.evaluate import evaluate
     from sparc.deploy.load import load
+    from sparc.training.continual import continue_run
     from sparc.training.train import resume, train
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "RunFailure",
     "SparcError",
     "UserError",
+    "continue_run",
     "evaluate",
     "load",
     "make_env",
@@ -32,6 +34,7 @@ __all__ = [
 ]
 
 _LAZY = {  # these bring JAX
+    "continue_run": "training.continual",
     "evaluate": "acting.evaluate",
     "load": "deploy.load",
     "resume": "training.train",

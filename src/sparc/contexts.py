@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sparc.arrays import Array
-from sparc.errors import UserError
+from sparc.errors import UserError, unknown
 
 EDGE_TOLERANCE = 1e-9  # of the range: the edges of a region belong to it, also after rounding in a grid
 CHOICE_SETTINGS = 16  # that checkpoints are chosen by
@@ -105,6 +106,7 @@ class ContextSpace:
         settings: contexts inside `train`, (S, C), that evaluations during training report; by default three.
         tested: the contexts of a finite `test` that are evaluated, (M, C); by default all.
         choice_settings: contexts inside `train`, (K, C), that select the best checkpoint; by default 16.
+        earlier: the training regions of the stages before, see `continued`.
 
     Raises:
         UserError: sizes differ, names repeat, or a region or setting lies outside of what must contain it.
@@ -121,6 +123,7 @@ class ContextSpace:
     settings: Array = None  # type: ignore[assignment]  # (S, C) IND; None is replaced by three default settings
     tested: Array | None = None  # (M, C) what is evaluated of a finite test set; None: all of it
     choice_settings: Array = None  # type: ignore[assignment]  # (K, C) IND; None is replaced by 16 default settings
+    earlier: tuple[Box | Finite, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.names))
@@ -173,8 +176,44 @@ class ContextSpace:
         units, train, test = zip(*features.values(), strict=True)
         (low, high), (test_low, test_high) = np.transpose(train), np.transpose(test)
         given = {"settings": settings, "choice_settings": choice_settings}
-        chosen = {name: _frozen(rows) for name, rows in given.items() if rows is not None}
+        chosen: dict[str, Any] = {name: _frozen(rows) for name, rows in given.items() if rows is not None}
         return cls(tuple(features), units, Box(low, high), Box(test_low, test_high), **chosen)
+
+    def with_train(self, train: Box | Finite) -> ContextSpace:
+        """Return the space with another region to train on, and the default settings of that."""
+        defaults: dict[str, Any] = {"settings": None, "choice_settings": None}
+        return replace(self, train=train, **defaults)
+
+    def continued(self, stage: ContextSpace) -> ContextSpace:
+        """Return the space of a further stage, which trains on the region and has the settings of another space.
+
+        What was trained on before stays in distribution, and contexts stay scaled by the first stage's region: networks
+        that go on learning must not see their inputs change.
+        """
+        return replace(stage, earlier=(*self.earlier, self.train))
+
+    def region(self, ranges: Mapping[str, Sequence[float]]) -> Box | Finite:
+        """Return the training region with the ranges of some features replaced; of a finite test set, what is in it."""
+        low, high = self.train.low.copy(), self.train.high.copy()
+        for name, bounds in ranges.items():
+            if name not in self.names:
+                raise unknown("context feature", name, self.names)
+            index = self.names.index(name)
+            least, most = self.test.low[index], self.test.high[index]
+            low[index], high[index] = bounds
+            if not (np.isfinite(bounds).all() and low[index] <= high[index]):
+                raise UserError(f"the range of {name} must be low:high, not {bounds[0]:g}:{bounds[1]:g}.")
+            if low[index] < least or high[index] > most:
+                raise UserError(
+                    f"{name}={low[index]:g}:{high[index]:g} reaches outside the test region: choose it in "
+                    f"[{least:g}, {most:g}]."
+                )
+        if isinstance(self.test, Box):
+            return Box(low, high)
+        inside = self.test.values[Box(low, high).contains(self.test.values)]
+        if not len(inside):
+            raise UserError("none of the test contexts lies in these ranges: widen them.")
+        return Finite(inside)
 
     def _default_settings(self) -> Array:
         if isinstance(self.train, Finite):
@@ -182,8 +221,8 @@ class ContextSpace:
             return _frozen(self.train.values[sorted({0, last // 2, last})])
         # The paper's three: no deviation, half-way with alternating signs, the upper corner.
         alternating = np.where(np.arange(self.size) % 2 == 0, -0.5, 0.5)
-        half = (self.train.high - self.train.low) / 2
-        return _frozen([self.centre, self.centre + alternating * half, self.train.high])
+        centre, half = (self.train.low + self.train.high) / 2, (self.train.high - self.train.low) / 2
+        return _frozen([centre, centre + alternating * half, self.train.high])
 
     def _default_choice_settings(self) -> Array:
         if isinstance(self.train, Finite):
@@ -212,32 +251,33 @@ class ContextSpace:
         if self.tested is None:
             return self
         trained = Finite(self.tested[self.is_train(self.tested)])
-        return ContextSpace(self.names, self.units, trained, Finite(self.tested), trained.values[:1])
+        return ContextSpace(self.names, self.units, trained, Finite(self.tested), trained.values[:1])  # of all stages
+
+    def as_stage(self) -> dict[str, Any]:
+        """Return the region of this stage alone for JSON: of a finite set, what is tested of it."""
+        if isinstance(self.train, Box) or self.tested is None:
+            return _to_dict(self.train)
+        return _to_dict(Finite(self.tested[self.train.contains(self.tested)]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; `from_dict` reads them."""
-        regions = {"train": self.train, "test": self.test}
-        values = {
-            name: {"values": region.values.tolist()}
-            if isinstance(region, Finite)
-            else {"low": region.low.tolist(), "high": region.high.tolist()}
-            for name, region in regions.items()
-        }
+        values: dict[str, Any] = {"train": _to_dict(self.train), "test": _to_dict(self.test)}
+        if self.earlier:
+            values["earlier"] = [_to_dict(region) for region in self.earlier]
         return {"names": list(self.names), "units": list(self.units), **values, "settings": self.settings.tolist()}
 
     def fingerprint(self) -> str:
         """Return what a policy was trained on: another one, and its context is scaled or drawn otherwise."""
-        trained = {name: self.to_dict()[name] for name in ("names", "units", "train")}
+        values = self.to_dict()
+        trained = {name: values[name] for name in ("names", "units", "train", "earlier") if name in values}
         return hashlib.sha256(json.dumps(trained).encode()).hexdigest()[:16]
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ContextSpace:
         """Make the space that `to_dict` described."""
-        train, test = (
-            Finite(part["values"]) if "values" in part else Box(part["low"], part["high"])
-            for part in (values["train"], values["test"])
-        )
-        return cls(tuple(values["names"]), tuple(values["units"]), train, test, _frozen(values["settings"]))
+        train, test, *earlier = map(read_region, (values["train"], values["test"], *values.get("earlier", [])))
+        settings = _frozen(values["settings"])
+        return cls(tuple(values["names"]), tuple(values["units"]), train, test, settings, earlier=tuple(earlier))
 
     @property
     def size(self) -> int:
@@ -245,14 +285,19 @@ class ContextSpace:
         return len(self.names)
 
     @property
+    def scale(self) -> Box | Finite:
+        """The region that contexts are scaled by: that of the first stage."""
+        return self.earlier[0] if self.earlier else self.train
+
+    @property
     def centre(self) -> Array:
-        """The centre of the training region, (C,)."""
-        return (self.train.low + self.train.high) / 2
+        """The centre of the region that contexts are scaled by, (C,)."""
+        return (self.scale.low + self.scale.high) / 2
 
     @property
     def half_range(self) -> Array:
-        """Half the range of the training region, (C,); 1 where it has none, so that dividing by it is safe."""
-        half = (self.train.high - self.train.low) / 2
+        """Half the range of that region, (C,); 1 where it has none, so that dividing by it is safe."""
+        half = (self.scale.high - self.scale.low) / 2
         return np.where(half > 0, half, 1.0)
 
     def sample(self, rng: np.random.Generator, n: int | None = None) -> Array:
@@ -271,8 +316,9 @@ class ContextSpace:
         return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, self.size)
 
     def is_train(self, contexts: ArrayLike) -> NDArray[np.bool_]:
-        """Return for each context whether it is in distribution, (n,)."""
-        return self.train.contains(np.atleast_2d(np.asarray(contexts, dtype=np.float64)))
+        """Return for each context whether it is in distribution: in the region of any stage so far, (n,)."""
+        rows = np.atleast_2d(np.asarray(contexts, dtype=np.float64))
+        return np.any([region.contains(rows) for region in (*self.earlier, self.train)], axis=0)
 
     def text(self, context: Array) -> str:
         """Return a context as messages name it: "x=1, y=2"."""
@@ -306,6 +352,18 @@ class ContextSpace:
                 f"{len(self.test.values)} contexts of the test set; choose one of them"
             )
         return array
+
+
+def _to_dict(region: Box | Finite) -> dict[str, Any]:
+    """Return a region as plain values."""
+    if isinstance(region, Finite):
+        return {"values": region.values.tolist()}
+    return {"low": region.low.tolist(), "high": region.high.tolist()}
+
+
+def read_region(values: Mapping[str, Any]) -> Box | Finite:
+    """Return the region that plain values describe."""
+    return Finite(values["values"]) if "values" in values else Box(values["low"], values["high"])
 
 
 def spread(size: int) -> Array:

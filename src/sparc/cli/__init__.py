@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from importlib import metadata
 
-from sparc.cli import bench, demo, deploy, evaluate, lists, live, racing, suite, train, watch
+from sparc.cli import bench, continual, demo, deploy, evaluate, lists, live, racing, suite, train, watch
 from sparc.cli.parser import Commands, Parser, add_common, show_help
 from sparc.errors import SparcError, explain_os_error, unknown
 from sparc.machine import INTERRUPTED
@@ -25,7 +25,19 @@ sparc train sparc WindHalfCheetah-v5
 sparc evaluate RUN"""
 # XLA's alarm about a compilation of more than two minutes is logged as an error. Errors themselves are raised.
 QUIET_XLA = ("TF_CPP_MIN_LOG_LEVEL", "3")
-COMMANDS = (demo, train, evaluate, deploy, watch, live, suite, racing, lists, bench)  # in this order in `sparc --help`
+COMMANDS = (
+    demo,
+    train,
+    continual,
+    evaluate,
+    deploy,
+    watch,
+    live,
+    suite,
+    racing,
+    lists,
+    bench,
+)  # in this order in `sparc --help`
 
 
 def main(argv: Sequence[str] | None = None) -> int:

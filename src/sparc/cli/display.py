@@ -48,6 +48,7 @@ class TrainingBar:
 
     def __init__(self, run: Run):
         self.config, self.checkpoints = run.config, run.checkpoints
+        self.is_first = run.lineage.parent is None
         self.console = Console(stderr=True)
         self.stage = ""  # the last one that has its line
         self.evaluated: int | None = None  # the updates of the last evaluation that has its line
@@ -88,7 +89,8 @@ class TrainingBar:
             return
         parts, stage = [f"{record['env_steps']:,} env steps"], ""
         if record["updates"] == 0:
-            stage = "random actions" if record["env_steps"] < self.config.random_steps else "compiling"
+            filling = record["env_steps"] < self.config.random_steps
+            stage = ("random actions" if self.is_first else "first steps") if filling else "compiling"
             parts.append(stage)
         if record["episode_return"] is not None:
             parts.append(f"return {record['episode_return']:,.1f}")

@@ -73,17 +73,18 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
     from sparc.machine import while_wanted
     from sparc.report.figures.maps import heatmap
     from sparc.runs.adaptations import adapt_run
-    from sparc.runs.tests import evaluate_run, tested_with, variant_of
+    from sparc.runs.tests import evaluate_run, read_written, tested_with, variant_of
 
     keep_compiled_programs()
     entry, grid = get_env(run.config.env), parsed.grid or GRID
-    contexts = part.contexts if part else entry.context_space.grid(grid)
+    space = run.space
+    contexts = part.contexts if part else space.grid(grid)
     options = tested_with(run, parsed.variant)
     where = f", {variant}" if (variant := variant_of(run, parsed.variant)) else ""
 
     def draw(evaluation: Evaluation, stem: Path) -> None:
         title = f"{run.config.method}, {run.config.env}{where}, {number_of(stem):,} updates"
-        heatmap({title: evaluation}, entry.context_space, stem.with_suffix(".png"), entry.criteria)
+        heatmap({title: evaluation}, space, stem.with_suffix(".png"), entry.criteria)
 
     if parsed.out is None:
         lock_for_test(run)
@@ -104,8 +105,11 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
         print(f"note: no trace of a switch: {note}", file=sys.stderr)
     heading = f"{run.config.env}{where}, checkpoint {number}"
     summary_table({run.config.method: evaluation}, heading, criteria=entry.criteria)
+    if stages := read_written(stem).get("stages"):
+        means = ", ".join(f"{mean:.1f}" if mean is not None else "no cell" for mean in stages)
+        print(f"mean return in the region of each stage: {means}")
     if part:
-        print(f"a part of the test: {len(part.contexts)} of {len(entry.context_space.grid(grid))} contexts")
+        print(f"a part of the test: {len(part.contexts)} of {len(space.grid(grid))} contexts")
     for remark in entry.notes(evaluation.cells()[0], options):
         print(remark)
     print(f"rows: {stem}.csv\nsummary: {stem}.json\npicture: {stem}.png")
@@ -161,7 +165,7 @@ def warn_untrained(run: Run) -> None:
     """Warn if a run has no checkpoint but its first."""
     from sparc.runs import checkpoint
 
-    if checkpoint.numbers(run.checkpoints) == [0]:
+    if checkpoint.numbers(run.checkpoints) == [0] and run.lineage.parent is None:
         _, first_end = phase_span(run.config, next(iter(find_method(run.config.method).phases)))
         after = min(run.config.evaluate_every, first_end)
         what = f"there is only the untrained checkpoint 0 yet; the next comes at update {after:,}"

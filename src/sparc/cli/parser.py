@@ -158,6 +158,19 @@ def parse_option(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"takes name=value, not '{text}'") from None
 
 
+def parse_region(text: str) -> dict[str, tuple[float, float]]:
+    """Read "x=-5:5,z=-10:10"."""
+    ranges: dict[str, tuple[float, float]] = {}
+    for part in text.split(","):
+        name, equals, bounds = part.strip().partition("=")
+        low, colon, high = bounds.partition(":")
+        if not (name and equals and colon) or name in ranges:
+            what = f"has {name} twice" if name in ranges else f"takes feature=low:high, not '{part.strip()}'"
+            raise argparse.ArgumentTypeError(what)
+        ranges[name] = parse_float(low), parse_float(high)
+    return ranges
+
+
 def add_checkpoint(parser: Parser) -> None:
     """Add --checkpoint."""
     parser.add_argument(

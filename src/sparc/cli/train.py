@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparc.cli.parser import Commands, parse_int, parse_option, wrap
+from sparc.cli.parser import Commands, parse_int, parse_option, parse_region, wrap
 from sparc.config import FIELDS, PRESETS, checked, make_config, read_config
 from sparc.errors import UserError
 from sparc.machine import INTERRUPTED, adopt_thread_flags, keep_compiled_programs
@@ -47,6 +47,10 @@ def add(commands: Commands) -> None:
     )
     train.add_argument("--config", type=Path, metavar="F.yaml", help="a file with config fields; options win over it")
     train.add_argument("--preset", metavar="NAME", help=PRESET_HELP)
+    train.add_argument(
+        "--train-region", type=parse_region, default={}, metavar="F=LOW:HIGH,...",
+        help="ranges of context features to train on, where they are not the environment's own",
+    )  # fmt: skip
     fields = train.add_argument_group(
         "config fields", wrap("with the defaults of the preset mujoco (docs/learner.md: what the others change)", 2)
     )
@@ -97,6 +101,7 @@ def start(parsed: argparse.Namespace) -> int:
     """`sparc train`."""
     from sparc.envs.registry import get_env
     from sparc.runs.run import Run
+    from sparc.runs.stages import first_stage
 
     find_method(parsed.method)
     fields = {*FIELDS, *(name for entry in registered().values() for name in entry.options)}
@@ -105,7 +110,8 @@ def start(parsed: argparse.Namespace) -> int:
     if "env_options" in vars(parsed):
         values["env_options"] = dict(parsed.env_options)
     preset = parsed.preset or get_env(parsed.env).preset
-    return train_run(Run.create(make_config(values, preset), parsed.run_dir))
+    config = make_config(values, preset)
+    return train_run(Run.create(config, parsed.run_dir, first_stage(config, parsed.train_region)))
 
 
 def go_on(parsed: argparse.Namespace) -> int:

@@ -250,6 +250,10 @@ class ContextualVectorEnv(gym.vector.VectorEnv[Any, Any, Any], ABC):
             return f"{type(self).__name__} cannot switch contexts in mid-episode; write its method _switch(contexts)"
         return ""
 
+    def use_space(self, space: ContextSpace) -> None:
+        """Draw contexts from the training region of another space, from the next reset on."""
+        self.context_space = space
+
     def measures(self) -> dict[str, Array]:
         """Return what an episode yields besides its return: a number for each row, NaN where there is none.
 

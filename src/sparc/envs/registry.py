@@ -36,6 +36,7 @@ Creator = Callable[..., Any]
 ChooseBy = Callable[[Mapping[str, Array]], float]
 Prepare = Callable[[Array, Mapping[str, Any], ProgressCall | None], None]
 Remarks = Callable[[Array, Mapping[str, Any]], list[str]]
+Subset = Callable[[Sequence[str]], ContextSpace]
 Signals = tuple[tuple[str, str], ...]  # a name and a unit for each element of a vector
 
 
@@ -60,11 +61,18 @@ class EnvEntry:
     observation: Signals | None = None  # None: nobody has said
     action: Signals | None = None
     period: float | None = None  # s per control step
+    subset: Subset | None = None
 
     @cached_property
     def context_space(self) -> ContextSpace:
         """The contexts, made when they are first asked for."""
         return self.space if isinstance(self.space, ContextSpace) else self.space()
+
+    def subset_of(self, names: Sequence[str]) -> ContextSpace:
+        """Return the space that trains on the contexts of these names."""
+        if self.subset is None:
+            raise UserError(f"the contexts of {self.id} have no names: give ranges, such as x=-1:1.")
+        return self.subset(names)
 
     def resolve_test_options(
         self, trained: Mapping[str, Any], asked: Mapping[str, Any] | None = None
@@ -142,6 +150,7 @@ def register_env(
     observation: Sequence[tuple[str, str]] | None = None,
     action: Sequence[tuple[str, str]] | None = None,
     period: float | None = None,
+    subset: Subset | None = None,
     revision: int = 1,
 ) -> None:
     """Register an environment with a context, here and with Gymnasium.
@@ -177,6 +186,7 @@ def register_env(
             a value of 1 means, "120 N·m" where the environment scales. `sparc export` puts all three into its contract.
         action: likewise for the elements of the action.
         period: the time of a control step in seconds.
+        subset: returns the space that trains on contexts given by their names, for `sparc continue --train-cars`.
         revision: raise it when actions, observations or rewards change under the same id, so that runs of an earlier
             revision are refused instead of acting in a world that they were not trained for.
 
@@ -224,7 +234,7 @@ def register_env(
     own = dict(test_options or {})
     _entries[id] = EnvEntry(
         id, context_space, summary, max_episode_steps, own, prepare, remarks, preset, choose_by, revision, preparing,
-        prepared, criteria, tested, *signals, period,
+        prepared, criteria, tested, *signals, period, subset,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc.arrays import Array, Flags
+from sparc.contexts import ContextSpace
 from sparc.envs.contextual import (
     BadReturn,
     ContextualVectorEnv,
@@ -101,6 +102,12 @@ class SyncContextualVectorEnv(ContextualVectorEnv):
         results = [self._act(row, action) for row, action in enumerate(actions.copy())]
         reward, terminated, truncated = zip(*results, strict=True)
         return np.array(reward), np.array(terminated), np.array(truncated)
+
+    def use_space(self, space: ContextSpace) -> None:
+        """Draw contexts from another space: every environment's attribute context_space is replaced."""
+        super().use_space(space)
+        for env in self.envs:
+            env.set_wrapper_attr("context_space", space)
 
     def measures(self) -> dict[str, Array]:
         """Return the declared measures of every row's episode, NaN where its environment has reported none."""

@@ -87,7 +87,12 @@ def find_env(id: str) -> EnvEntry | None:
 
 def check_env(run: Run, meta: checkpoint.Meta, entry: EnvEntry) -> None:
     """Refuse a run whose environment has changed since: other contexts to train on, other actions or rewards."""
-    if meta.get("contexts", now := entry.context_space.fingerprint()) != now:
+    if meta.get("lineage", {}) != run.lineage.to_dict():
+        raise UserError(
+            f"{run.path / 'config.yaml'} has other stages, or continues its parent otherwise, than checkpoint "
+            f"{meta['updates']} was trained with: put them back."
+        )
+    if meta.get("contexts", now := run.lineage.space(entry).fingerprint()) != now:
         what = "had other contexts to train on"
     elif (old := meta.get("revision", 1)) != entry.revision:
         what = (

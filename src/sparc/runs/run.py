@@ -26,7 +26,8 @@ import yaml
 
 from sparc import seals
 from sparc.config import Config, make_config, read_config
-from sparc.envs.registry import make_vector_env
+from sparc.contexts import ContextSpace
+from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import RunFailure, UserError, cannot_write, describe_os_error, in_bytes, unknown
 from sparc.files import Lock, is_held, replace
 from sparc.machine import processor, thread_flags, usable_cores
@@ -34,6 +35,7 @@ from sparc.methods import find_method, phase_span
 from sparc.runs import checkpoint, select
 from sparc.runs.board import Board
 from sparc.runs.metrics import encode, read_metrics
+from sparc.runs.stages import Lineage, Stage
 
 NETWORKS = 80  # arrays of width × width at least: actor, critics and targets of two layers, each with Adam's moments
 # Fields that may change in the middle of a run: no array depends on them, and no step of it is repeated otherwise.
@@ -46,8 +48,10 @@ PACKAGES = ("sparc-rl", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasiu
 class Run:
     """One run directory, opened for reading, or with `lock()` for training."""
 
-    def __init__(self, path: Path, config: Config):
+    def __init__(self, path: Path, config: Config, lineage: Lineage | None = None):
         self.path, self.config = path, config
+        self.lineage = lineage or Lineage((Stage(env_options=config.env_options),))
+        self.parent = path / "parent"  # the checkpoint that a child began from
         self.checkpoints, self.replay = path / "checkpoints", path / "replay"
         self.evaluations, self.metrics = path / "evaluations", path / "metrics.jsonl"
         self.training, self.evaluating = path / ".lock", path / ".evaluating"  # locks
@@ -57,13 +61,13 @@ class Run:
         self._manifest_noted = self._manifest_kept = False  # that it is damaged
 
     @classmethod
-    def create(cls, config: Config, path: Path | None = None) -> Run:
+    def create(cls, config: Config, path: Path | None = None, lineage: Lineage | None = None) -> Run:
         """Make a new run directory; an existing one is never overwritten, a wrong name or option leaves none behind."""
         find_method(config.method)
         check_resources(config)
-        paths = [path] if path is not None else default_paths(config)
+        paths = [path] if path is not None else default_paths(config, lineage)
         for path in paths:
-            run = cls(path, config)
+            run = cls(path, config, lineage)
             folders = (run.checkpoints, run.replay, run.evaluations)
             mine = path / f".config.yaml.{uuid.uuid4().hex}"
             made = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -76,7 +80,7 @@ class Run:
                     raise FileExistsError
                 for folder in folders:
                     folder.mkdir(exist_ok=True)
-                mine.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False))
+                mine.write_text(run.config_text())
                 try:
                     os.link(mine, path / "config.yaml")  # this makes it a run; it fails where another was first
                 finally:
@@ -101,7 +105,23 @@ class Run:
         values = read_config(path / "config.yaml")
         if "method" in values:
             find_method(str(values["method"]))  # it declares some of the fields
-        return cls(path, make_config(values))
+        lineage = Lineage.take(values, str(path / "config.yaml"))
+        return cls(path, make_config(values), lineage)
+
+    @property
+    def space(self) -> ContextSpace:
+        """The contexts that the run trains and is tested on; those of its parents' regions are in distribution too."""
+        return self.lineage.space(get_env(self.config.env))
+
+    def moved(self, path: Path) -> Run:
+        """Give a new run directory its name, once all that belongs into it is there."""
+        try:
+            self.path.rename(path)
+        except OSError as error:
+            raise UserError(f"Cannot create the run directory {path}: {describe_os_error(error, path)}.") from error
+        run = Run(path, self.config, self.lineage)
+        run._made = None if self._made is None else [path, *self._made[1:]]
+        return run
 
     def discard(self) -> None:
         """Remove a directory that `create` made, with the folders above it that it made if nothing else is in them."""
@@ -116,7 +136,11 @@ class Run:
     def write_config(self, config: Config) -> None:
         """Write the resolved config, all or nothing."""
         self.config = config
-        replace(self.path / "config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
+        replace(self.path / "config.yaml", self.config_text())
+
+    def config_text(self) -> str:
+        """Return what config.yaml holds: the fields of the config and, where there are any, the stages."""
+        return yaml.safe_dump(self.config.to_dict() | self.lineage.to_dict(), sort_keys=False)
 
     def reload(self) -> None:
         """Read the config again: another process may have extended the run before this one got the lock."""
@@ -226,7 +250,8 @@ class Run:
                 self._manifest_noted = self._manifest_kept = self.keep_damaged(file)
             elif not self._manifest_noted:  # a process that only reads keeps nothing
                 self._manifest_noted = self.keep_damaged(file)
-        return {"method": self.config.method, "env": self.config.env, "seed": self.config.seed, "sessions": []}
+        about = {"method": self.config.method, "env": self.config.env, "seed": self.config.seed}
+        return about | self.lineage.to_dict() | {"sessions": []}
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Write the manifest, all or nothing."""
@@ -309,9 +334,11 @@ class Run:
             self._lock = None
 
 
-def default_paths(config: Config) -> list[Path]:
-    """Name the run after its time, with a number behind it where several begin in one second."""
+def default_paths(config: Config, lineage: Lineage | None = None) -> list[Path]:
+    """Name the run after its time, a child after its stage too; a number follows where several begin in one second."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    if lineage is not None and lineage.number > 1:
+        stamp += f"-stage{lineage.number}"
     path = Path("runs") / config.env.split(":")[-1] / config.method.split(":")[-1] / f"seed{config.seed}-{stamp}"
     return [path, *(path.with_name(f"{path.name}-{number}") for number in range(2, 100))]
 

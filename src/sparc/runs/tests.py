@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -122,7 +123,7 @@ def evaluate_run(
     from sparc.runs.load import load
 
     number = run.choose(which)
-    env, space = run.config.env, get_env(run.config.env).context_space
+    env, space = run.config.env, run.space
     count = len(space.test.values) if isinstance(space.test, Finite) else grid**space.size
     if part:
         count = len(part.contexts)
@@ -132,12 +133,14 @@ def evaluate_run(
     options = tested_with(run, variant)
     contexts = part.contexts if part else space.grid(grid)
     evaluation = evaluate(policy, env, contexts, episodes, progress=progress, **options)
+    evaluation = dataclasses.replace(evaluation, ind=space.is_train(evaluation.contexts))  # in any stage of the run
     stem = stem_of(run, number, grid, episodes, variant, part)
     if out is not None:
         stem = out / stem.name
     stem.parent.mkdir(parents=True, exist_ok=True)
     about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number, "checkpoint": which,
-             "grid": grid, "episodes": episodes, "reads": policy.reads, "options": options}  # fmt: skip
+             "grid": grid, "episodes": episodes, "reads": policy.reads, "options": options,
+             **stage_returns(run, evaluation)}  # fmt: skip
     if part:
         del about["grid"]
         about["part"] = list(dict.fromkeys(evaluation.labels)) or part.contexts.tolist()
@@ -147,3 +150,16 @@ def evaluate_run(
         draw(evaluation, stem)
     evaluation.write_json(stem.with_suffix(".json"), [rows], **about)  # last: where it is, the rest is whole
     return evaluation, stem
+
+
+def stage_returns(run: Run, evaluation: Evaluation) -> dict[str, Any]:
+    """Return the mean return in the region of each stage of a child, in order; None where it has no cell.
+
+    Regions may overlap; a context counts in all that it is in.
+    """
+    if run.lineage.number == 1:
+        return {}
+    cells, _, returns = evaluation.cells()
+    regions = (*run.space.earlier, run.space.train)
+    inside = [region.contains(cells) for region in regions]
+    return {"stages": [float(returns[there].mean()) if there.any() else None for there in inside]}

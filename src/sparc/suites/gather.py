@@ -17,6 +17,8 @@ from sparc.errors import SparcError, UserError
 from sparc.methods import find_method
 from sparc.runs.run import Run
 from sparc.suites.results import EXPLAINED, VARIANTS, Curve, EnvResults, Results, label
+from sparc.suites.stages import describe as describe_stages
+from sparc.suites.stages import read_stages
 from sparc.suites.status import Status, finished, status_of
 from sparc.suites.suite import Member, Suite
 from sparc.suites.tables import by_label
@@ -56,6 +58,7 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
         "episodes": suite.episodes,
         "variants": suite.variants,
         "runs": suite.runs,
+        **({"stages": describe_stages(read_stages(suite.stages), suite.envs)} if suite.stages else {}),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "contexts": {env: part.space.to_dict() for env, part in envs.items()},
         "labels": {env: part.context_labels for env, part in envs.items() if by_label(part.space, part.context_labels)},
@@ -124,6 +127,7 @@ def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, A
     phase = np.array([record["phase"] for record in scores], str)
     judged = [name for name in part.criteria.judged_by if name != RETURN]
     wanted = (*judged, *EXPLAINED, *(f"{variant}_{name}" for variant in VARIANTS for name in judged))
+    wanted += tuple(f"stage_{number}_return" for number in range(1, run.lineage.number + 1))
     measures = {name: np.array([record.get(name, np.nan) for record in scores], float)
                 for name in wanted if any(name in record for record in scores)}  # fmt: skip
     name, seed = label(method_name(member), member.variation), member.config.seed

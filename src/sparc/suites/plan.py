@@ -14,7 +14,7 @@ from sparc.methods import find_method
 from sparc.suites.suite import LISTS, PLAN, PROVIDED, Member, Suite, find_suite, fixed_length, is_file, read_suite
 
 # what the members of one folder have in common
-EXPERIMENT = ("preset", "config", "variations", "grid", "episodes", "variants", "runs", "primary")
+EXPERIMENT = ("preset", "config", "variations", "grid", "episodes", "variants", "runs", "primary", "stages")
 
 
 def folder_of(name: str, run_dir: Path | None) -> Path:

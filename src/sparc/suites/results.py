@@ -23,7 +23,8 @@ VARIANTS = {"expert": "the expert, told the context", "newest": "the newest weig
 # What explains a run, at every evaluation during training.
 EXPLAINED = (
     "expert_return", "newest_return", "adapter_error_0", "adapter_error_10", "adapter_error_50", "q_bias",
-    "discounted_return", "entropy", "temperature", "critic_gradient_norm", "critic_clipped",
+    "discounted_return", "dormant_actor", "dormant_critic", "entropy", "temperature", "critic_gradient_norm",
+    "critic_clipped",
 )  # fmt: skip
 
 

@@ -28,7 +28,10 @@ from rich.text import Text
 from sparc.envs.registry import get_env
 from sparc.errors import SparcError, explain_os_error
 from sparc.machine import PARENT, Stop, usable_cores
+from sparc.methods import find_method
+from sparc.methods.phases import phase_options
 from sparc.runs.run import Run
+from sparc.runs.stages import Stage, first_stage
 from sparc.suites.plan import cost, seed_by_seed
 from sparc.suites.status import STATES, State, Status, last_error, log_of, newest, next_test, status_of, summary_of
 from sparc.suites.suite import Member, Suite
@@ -87,6 +90,7 @@ class Runner:
         for member in self.statuses:
             self.attempt(self.look_after, member)
         waiting = [member for member, status in self.statuses.items() if status.state in STARTABLE]
+        waiting = [member for member in waiting if self.is_ready(member)]
         # what is trained is tested before anything else is trained: results come early
         for member in sorted(waiting, key=lambda member: self.statuses[member].updates < member.config.updates):
             if len(self.processes) < self.jobs:
@@ -94,6 +98,15 @@ class Runner:
         return any(
             status.state in (*STARTABLE, "training", "evaluating", "in use") for status in self.statuses.values()
         )
+
+    def is_ready(self, member: Member) -> bool:
+        """Return whether a member can begin: one that continues another waits for it, and fails with it."""
+        if member.parent is None or (self.folder / member.path / "config.yaml").exists():
+            return True
+        before = self.statuses[member.parent]
+        if before.state in ("failed", "other config"):
+            self.fail(member, f"it continues {member.parent.path}, which is {before.state}.")
+        return before.updates >= member.parent.config.updates and before.state in (*STARTABLE, "evaluating", "done")
 
     def attempt(self, what: Callable[[Member], None], member: Member) -> None:
         """Do something with a member, whose failure must not stop the others."""
@@ -106,7 +119,8 @@ class Runner:
         """Read how far a member is, or take note of its end."""
         process, state = self.processes.get(member), self.statuses[member].state
         if process is not None and process.poll() is None:
-            self.statuses[member] = Status(state, *newest(Run.open(self.folder / member.path)))
+            if (self.folder / member.path / "config.yaml").exists():  # a child is there once it has all of its parent
+                self.statuses[member] = Status(state, *newest(Run.open(self.folder / member.path)))
         elif process is not None:
             del self.processes[member]
             self.conclude(member, process.returncode)
@@ -123,11 +137,16 @@ class Runner:
     def start(self, member: Member) -> None:
         """Start the process that brings a member one stage further."""
         path = self.folder / member.path
-        if not (path / "config.yaml").exists():
-            Run.create(member.config, path)
-        run = Run.open(path)
+        begun = (path / "config.yaml").exists()
+        if not begun and member.parent is None:
+            stage = member.stage.stage if member.stage else Stage()
+            Run.create(member.config, path, first_stage(member.config, stage.ranges, stage.names))
+        run = Run.open(path) if begun or member.parent is None else Run(path, member.config)
         state: State = "training" if run.updates() < member.config.updates else "evaluating"
-        if state == "training":
+        if state == "training" and not begun and member.parent is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            command = continuation(member, self.folder)
+        elif state == "training":
             command = ["resume", str(path), "--updates", str(member.config.updates)]
         else:
             self.tests[member] = next_test(self.suite, run)
@@ -229,6 +248,16 @@ class Runner:
         """Print where every member is, in the suite's order."""
         Console().print(status_table((member, self.statuses[member]) for member in self.members))
         print(self.conclusion())
+
+
+def continuation(member: Member, folder: Path) -> list[str]:
+    """Return the command that continues the run of another member."""
+    assert member.parent is not None and member.stage is not None
+    config, stage = member.config, member.stage
+    early = sum(config.options[name] for name in phase_options(find_method(config.method).phases))
+    updates = config.updates - (early if stage.only_adapter else 0)
+    places = [str(folder / member.parent.path), "--run-dir", str(folder / member.path)]
+    return ["continue", *places, "--updates", str(updates), *stage.options()]
 
 
 def status_table(rows: Iterable[tuple[Member, Status]]) -> Group:

@@ -22,8 +22,10 @@ from sparc.errors import UserError, unknown
 from sparc.files import replace
 from sparc.methods import find_method
 from sparc.methods.phases import phase_options, with_further_phases
+from sparc.runs.children import SHARE, child_config
 from sparc.suites.older import with_new_names
 from sparc.suites.results import env_of
+from sparc.suites.stages import SuiteStage, check_regions, read_stages
 
 PROVIDED = Path(__file__).parent / "library"
 PLAN = "suite.yaml"
@@ -39,6 +41,8 @@ class Member:
     variation: str
     runs: str = ""  # the suite that it is shared with
     plain: bool = False  # the shared suite's own run, which the variation does not differ from
+    stage: SuiteStage | None = None  # what a suite of stages trains here
+    parent: Member | None = None  # the member that it continues
 
     @property
     def path(self) -> Path:
@@ -70,9 +74,14 @@ class Suite:
     runs: str = ""  # a suite whose runs, in the folder beside this one's, are this one's too
     reference: dict[str, Any] | None = None  # published values, see check_reference
     primary: list[list[str]] = field(default_factory=list)  # the pairs of labels that the suite was made to compare
+    stages: dict[str, dict[str, Any]] = field(default_factory=dict)  # see sparc.suites.stages
 
     def members(self) -> list[Member]:
         """Return all members, environment by environment."""
+        if self.stages:
+            return [
+                member for env in self.envs for method in self.methods for member in self.stage_members(env, method)
+            ]
         variations = self.variations or {"": {}}
         return [
             self.member(env, method, variation, fields, seed)
@@ -82,19 +91,43 @@ class Suite:
             for seed in self.seeds
         ]
 
+    def stage_members(self, env: str, method: str) -> list[Member]:
+        """Return the stages of a method in an environment, each with all seeds."""
+        found: dict[tuple[str, int], Member] = {}
+        for name, stage in read_stages(self.stages).items():
+            if stage.methods and method not in stage.methods:
+                continue
+            for seed in self.seeds:
+                parent = found.get((stage.after, seed))
+                if parent is None and stage.after:
+                    continue  # its parent is not of this method
+                if parent is None:
+                    config = self.resolve(env, method, {}, seed, stage.updates)
+                else:
+                    updates = stage.updates or self.updates // SHARE
+                    phases = find_method(method).phases
+                    if len(phases) > 1 and not stage.only_adapter:
+                        updates = with_further_phases(updates, phases, parent.config.chunk)["updates"]
+                    config = child_config(parent.config, parent.parent is None, updates, stage.only_adapter, {})
+                found[name, seed] = Member(config, name, stage=stage, parent=parent)
+        return list(found.values())
+
     def member(self, env: str, method: str, variation: str, fields: Mapping[str, Any], seed: int) -> Member:
         """Resolve a member's config; where runs are shared, find out whether the variation is one."""
         config = self.resolve(env, method, fields, seed)
         plain = bool(self.runs and variation) and config == self.resolve(env, method, {}, seed)
         return Member(config, variation, self.runs, plain)
 
-    def resolve(self, env: str, method: str, fields: Mapping[str, Any], seed: int) -> Config:
+    def resolve(
+        self, env: str, method: str, fields: Mapping[str, Any], seed: int, updates: int | None = None
+    ) -> Config:
         """Return the config of a run with these fields of its own."""
-        values = {**self.config, **fields, "method": method, "env": env, "seed": seed, "updates": self.updates}
+        updates = updates or self.updates
+        values = {**self.config, **fields, "method": method, "env": env, "seed": seed, "updates": updates}
         phases = find_method(method).phases
         if len(phases) > 1:  # as much reinforcement learning as the others get, what comes after it on top
             chunk = checked_value(CONFIG_FIELDS["chunk"], field_value("chunk", values, self.preset))
-            values |= with_further_phases(self.updates, phases, chunk)
+            values |= with_further_phases(updates, phases, chunk)
         return make_config(values, self.preset)
 
     def scaled(self, **values: Any) -> Suite:
@@ -211,6 +244,9 @@ def checked(suite: Suite) -> Suite:
         value = getattr(suite, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < low:
             raise UserError(f"{name} must be a whole number of at least {low}, not {value!r}.")
+    if suite.stages and (suite.variations or suite.runs or suite.variants):
+        raise UserError("a suite of stages has no variations, variants or shared runs: leave them out.")
+    check_regions(read_stages(suite.stages), suite.envs)
     check_variants(suite)
     check_primary(suite)
     check_reference(suite.reference)

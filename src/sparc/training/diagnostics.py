@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sparc.acting.episodes import Step
 from sparc.acting.policy import Policy
 from sparc.contexts import ContextSpace
-from sparc.methods.nets import Actor, Inputs
+from sparc.methods.nets import Actor, Critic, Inputs, Trunk, normalized
+from sparc.methods.normalization import RunningNorm
 from sparc.training.replay import Replay
 
 BANDS = (0, 10, 50)  # the first episode position of each: the history is nearly empty, filling up, full
@@ -19,6 +21,8 @@ BAND_ROWS = 1_000  # of each band, at most
 BAND_DRAWS = 50_000  # among which they are looked for: the first ten steps of a thousand are rare
 Q_EPISODES = 16  # episodes of an evaluation that are recorded for the critics, at most: some are long
 Q_ROWS = 2_000  # steps of these that the critics are asked about, at most
+DORMANT = 0.025  # of a layer's mean activation
+DORMANT_ROWS = 1_000  # transitions that it is measured on
 CUT_OFF = 0.01  # the largest weight γ^k of what the end of a truncated episode leaves out of a discounted return
 
 
@@ -40,6 +44,36 @@ def error_over_spread(phi: np.ndarray, psi: np.ndarray) -> float:
     """Return the mean squared error of φ(h) against ψ(c), (B, Z) each, over the variance of ψ(c); NaN without any."""
     variance = float(np.var(psi, axis=0, dtype=np.float64).mean()) if len(psi) else 0.0
     return float(np.mean((phi - psi) ** 2, dtype=np.float64)) / variance if variance > 0.0 else float("nan")
+
+
+def dormant_units(policy: Actor, critic: Critic, norm: RunningNorm | None, replay: Replay,
+                  rng: np.random.Generator) -> dict[str, float]:  # fmt: skip
+    """Return the share of dormant units in the trunks of the policy and of a critic, on stored transitions.
+
+    A unit is dormant if its mean activation is at most DORMANT of its layer's (Sokar et al., 2023): it has lost what
+    it could learn with.
+    """
+    batch = replay.sample(rng, (DORMANT_ROWS,), history=True, next_history=False)
+    inputs = normalized(Inputs(batch.obs, batch.context, batch.history), norm)
+    plain = Actor(policy.trunk, policy.encoder)
+    both = {
+        "dormant_actor": (plain.trunk, plain.latent(inputs), inputs.obs),
+        "dormant_critic": (critic.trunk, critic.encoder(inputs), np.concatenate([inputs.obs, batch.action], axis=-1)),
+    }
+    return {name: dormant_share(trunk, np.asarray(x), np.asarray(z)) for name, (trunk, z, x) in both.items()}
+
+
+def dormant_share(trunk: Trunk, x: np.ndarray, z: np.ndarray) -> float:
+    """Return the share of a trunk's units that are dormant for inputs x (B, I) and latents z (B, Z)."""
+    dormant: list[np.ndarray] = []
+    for number, part in enumerate((trunk.observe, trunk.decide)):
+        x = np.concatenate([x, z], axis=-1) if number else x
+        for i, layer in enumerate(part.layers):
+            x = x @ np.asarray(layer.weight) + np.asarray(layer.bias)
+            x = np.maximum(x if part.norms is None else np.asarray(part.norms[i](jnp.asarray(x))), 0.0)
+            means = x.mean(axis=0)
+            dormant.append(means <= DORMANT * means.mean())
+    return float(np.concatenate(dormant).mean())
 
 
 class Recording(NamedTuple):

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from sparc.acting.evaluate import Evaluation, StepCall, evaluate
 from sparc.acting.policy import Policy
+from sparc.contexts import ContextSpace
 from sparc.envs.contextual import ContextualVectorEnv
+from sparc.envs.measures import RETURN
 from sparc.envs.registry import get_env, make_vector_env
+from sparc.runs.run import Run
 
 EVALUATION_SEED = 1_000_000  # of the first setting
 VARIANT_SETTINGS = 25  # at most, that variants of the policy are evaluated in: long episodes take their time
+
+
+def stage_evaluators(run: Run) -> list[Evaluator]:
+    """Return an evaluator for each stage of a run, its own last: the settings of a stage, with its options."""
+    env, lineage = run.config.env, run.lineage
+    spaces = lineage.spaces(get_env(env))
+    return [Evaluator(env, stage.env_options, space) for stage, space in zip(lineage.stages, spaces, strict=True)]
 
 
 class Evaluator:
@@ -23,11 +33,14 @@ class Evaluator:
     nothing is carried over, and a resumed run continues bit for bit.
     """
 
-    def __init__(self, env: str, env_options: Mapping[str, Any]) -> None:
-        """Prepare what evaluations need, so that what is missing shows before the first update."""
+    def __init__(self, env: str, env_options: Mapping[str, Any], space: ContextSpace | None = None) -> None:
+        """Prepare what evaluations need, so that what is missing shows before the first update.
+
+        The settings are those of `space`, by default the environment's.
+        """
         self.env, entry = env, get_env(env)
         self.criteria = entry.criteria
-        self.space, self.options = entry.context_space, entry.resolve_test_options(env_options)
+        self.space, self.options = space or entry.context_space, entry.resolve_test_options(env_options)
         self.venvs: dict[int, ContextualVectorEnv] = {}  # by their number of rows
         entry.prepare_tests(self.space.evaluated, self.options)
 
@@ -43,6 +56,25 @@ class Evaluator:
     def run_all(self, policy: Policy, on_step: StepCall | None = None) -> Evaluation:
         """Evaluate a policy in the predetermined and the choice settings, side by side."""
         return self.run(policy, np.arange(len(self.space.evaluated)), on_step)
+
+    def value(self, evaluation: Evaluation) -> float:
+        """Return what the best checkpoint is chosen by, from an evaluation in all settings."""
+        chosen = self.space.choice_rows
+        return get_env(self.env).choice(evaluation.returns[chosen], evaluation.part(chosen))
+
+    def scores(self, evaluation: Evaluation) -> list[float]:
+        """Return what the Pareto front is made of, from an evaluation in all settings."""
+        settings = slice(len(self.space.settings))
+        return get_env(self.env).scores(evaluation.returns[settings], evaluation.part(settings))
+
+    def means(self, evaluation: Evaluation) -> dict[str, float]:
+        """Return the mean return over the choice settings, and the mean of every measure that some episode has."""
+        chosen = self.space.choice_rows
+        means = {RETURN: float(evaluation.returns[chosen].mean())}
+        for name, values in evaluation.part(chosen).items():
+            if (there := np.isfinite(values)).any():
+                means[name] = float(values[there].mean())
+        return means
 
     def compare(self, shipped: Evaluation, variants: Mapping[str, Policy]) -> dict[str, float]:
         """Evaluate variants of the policy in the choice settings: their return and their measures.
@@ -67,3 +99,9 @@ class Evaluator:
         """Close the environments."""
         while self.venvs:
             self.venvs.popitem()[1].close()
+
+
+def mean_over(stages: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of every number over the stages that have it; all stages count the same."""
+    names = dict.fromkeys(name for means in stages for name in means)
+    return {name: float(np.mean([means[name] for means in stages if name in means])) for name in names}

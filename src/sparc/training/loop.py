@@ -17,6 +17,7 @@ from sparc.acting.policy import Policy
 from sparc.config import Config
 from sparc.contexts import ContextSpace
 from sparc.envs.guard import EnvFailure
+from sparc.envs.measures import RETURN
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import RunFailure
 from sparc.machine import Stop, keep_freed_memory, processor_seconds
@@ -26,9 +27,10 @@ from sparc.runs import checkpoint, select
 from sparc.runs.load import check_env, make_spec, policy_arrays, restored
 from sparc.runs.run import Run
 from sparc.training.collect import Collector
-from sparc.training.diagnostics import Recorder, adapter_errors, q_bias, setting_titles
-from sparc.training.evaluations import Evaluator
-from sparc.training.replay import Replay
+from sparc.training.diagnostics import Recorder, adapter_errors, dormant_units, q_bias, setting_titles
+from sparc.training.evaluations import mean_over, stage_evaluators
+from sparc.training.kept import mixture, open_replay
+from sparc.training.stages import check_contexts, inherited, not_worse, stage_seed, use_stage
 
 DIAGNOSIS_SEED = 1  # parts what is measured from what is learned from
 LEARNING = ("entropy", "temperature", "critic_gradient_norm", "critic_clipped")  # metrics that an evaluation repeats
@@ -79,7 +81,7 @@ class Trainer:
         self.processor_before: float | None = 0.0  # seconds of earlier sessions; None if they did not note them
         self.run, self.report, self.config = run, report, run.config
         config = self.config
-        self.evaluator = Evaluator(config.env, config.env_options)
+        *self.earlier, self.evaluator = stage_evaluators(run)
         self.venv = make_vector_env(config.env, config.num_envs, threads=1, **config.env_options)
         try:
             self.set_up()
@@ -89,30 +91,26 @@ class Trainer:
 
     def set_up(self) -> None:
         """Make the networks and the replay, or read them from the last checkpoint."""
-        run, config = self.run, self.config
+        run, config, parent = self.run, self.config, self.run.lineage.parent
+        use_stage(self.venv, run)
         self.spec = make_spec(self.venv)
-        self.key = jax.random.key(config.seed)
-        self.replay = Replay(
-            run.replay,
-            capacity=config.replay_capacity,
-            num_envs=config.num_envs,
-            obs_size=self.spec.obs_size,
-            action_size=self.spec.action_size,
-            context_size=self.venv.context_space.size,
-            history_length=config.history_length,
-            n_step=config.n_step,
-            discount=config.discount,
-            margin=replay_margin(config),
-        )
-        self.updates = 0
+        self.seed = stage_seed(run)
+        self.key = jax.random.key(self.seed)
+        self.replay = open_replay(run.replay, config, self.spec, replay_margin(config))
+        self.source = mixture(run, self.replay, self.spec)
         self.scores: dict[int, list[float]] = {}  # the phase's evaluations: updates → a return per setting
         self.choice: dict[int, float] = {}  # likewise: updates → what the best checkpoint is chosen by
         self.evaluation: dict[str, Any] | None = None  # the phase's last one, as it is logged
         self.expert_from: int | None = None  # the checkpoint that a second phase began from
-        self.set_phase(next(iter(find_method(config.method).phases)))
+        self.guarded: list[float] | None = None  # what the parent's policy reaches in each stage, where it is guarded
+        phases = list(find_method(config.method).phases)
+        self.set_phase(phases[-1 if parent and parent.only_adapter else 0])
+        self.updates = self.phase_span()[0]
         # one seed for each purpose: neighbouring seeds must not share networks, winds or starts
-        networks, environments = np.random.SeedSequence(config.seed).spawn(2)
-        self.state: State = self.method.init(np.random.default_rng(networks))
+        networks, environments = np.random.SeedSequence(self.seed).spawn(2)
+        self.state: State = (
+            self.method.init(np.random.default_rng(networks)) if parent is None else inherited(self.method, run.parent)
+        )
         self.collector = Collector(
             self.venv, self.make_policy(), environments.generate_state(self.venv.num_envs).tolist()
         )
@@ -120,7 +118,11 @@ class Trainer:
             self.restore()
             run.begin(self.updates)
         else:
-            run.begin(0)
+            check_contexts(self.venv, run)
+            run.metrics.unlink(missing_ok=True)  # of a process that was killed before it saved anything
+            run.begin(self.updates)
+            if parent is not None:
+                self.evaluate({})  # the parent's policy, before it learns from what is new
             self.save()  # from here on there is always something to resume from
 
     def loop(self, stop: Stop) -> None:
@@ -131,7 +133,8 @@ class Trainer:
             if self.updates >= self.phase_span()[1]:
                 self.next_phase()
             if self.replay.size < config.random_steps:
-                self.collect(random=self.method.phase == self.method.phases[0])
+                new = self.method.phase == self.method.phases[0] and self.run.lineage.parent is None
+                self.collect(random=new)
                 self.report(self.progress())
                 continue
             self.collect(random=False)
@@ -150,7 +153,8 @@ class Trainer:
 
     def close(self) -> None:
         """Close the environments."""
-        self.evaluator.close()
+        for evaluator in (*self.earlier, self.evaluator):
+            evaluator.close()
         self.venv.close()
 
     # One chunk
@@ -168,8 +172,8 @@ class Trainer:
         """Do the chunk's updates in one compiled call."""
         config = self.config
         # the generator depends on the number of updates alone: nothing random has to be remembered
-        rng = np.random.default_rng([config.seed, self.updates])
-        batch = self.replay.sample(
+        rng = np.random.default_rng([self.seed, self.updates])
+        batch = self.source.sample(
             rng,
             (config.chunk, config.batch_size),
             history=self.method.history_rows,
@@ -240,31 +244,46 @@ class Trainer:
         What is logged is the mean over the choice settings, the return in each predetermined one, and what explains it.
         """
         space: ContextSpace = self.venv.context_space
-        settings, chosen = slice(len(space.settings)), space.choice_rows
-        entry, policy = get_env(self.config.env), self.make_policy()
+        settings, policy = slice(len(space.settings)), self.make_policy()
         recorder = Recorder(policy, len(space.evaluated))
         rows = self.evaluator.run_all(policy, recorder)
-        self.scores[self.updates] = entry.scores(rows.returns[settings], rows.part(settings))
-        self.choice[self.updates] = entry.choice(rows.returns[chosen], rows.part(chosen))
+        stages = [*((other, other.run_all(policy)) for other in self.earlier), (self.evaluator, rows)]
+        self.scores[self.updates] = [score for evaluator, found in stages for score in evaluator.scores(found)]
+        values = [evaluator.value(found) for evaluator, found in stages]
+        if accepted := self.accept(values):
+            self.choice[self.updates] = float(np.mean(values))
         record = {f"return_{i}": float(value) for i, value in enumerate(rows.returns[settings])}
-        record |= {name: float(values[there].mean()) for name, values in rows.part(chosen).items()
-                   if (there := np.isfinite(values)).any()}  # fmt: skip
+        means = [evaluator.means(found) for evaluator, found in stages]
+        if self.earlier:
+            record |= {f"stage_{i}_return": of[RETURN] for i, of in enumerate(means, 1)} | {"accepted": float(accepted)}
+        overall = mean_over(means)
+        record |= {name: value for name, value in overall.items() if name != RETURN}
         variants = {name: Policy(actor, self.method.spec) for name, actor in self.method.variants(self.state).items()}
         record |= self.evaluator.compare(rows, variants) | self.diagnose(policy, recorder)
         record |= {name: metrics[name] for name in LEARNING if name in metrics}
         self.evaluation = {"kind": "evaluation", "updates": self.updates, "phase": self.method.phase,
-                           "mean_return": float(rows.returns[chosen].mean()), **record, **rows.counters,
+                           "mean_return": overall[RETURN], **record, **rows.counters,
                            **self.cost()}  # fmt: skip
         self.run.log(self.evaluation, setting_titles(space, rows.labels))
+
+    def accept(self, values: list[float]) -> bool:
+        """Return whether a policy that reaches these values in the stages may become the best."""
+        if self.run.lineage.parent is None or not self.run.lineage.parent.guard:
+            return True
+        if self.guarded is None:
+            self.guarded = values  # of the parent's policy, which is evaluated first
+        return not_worse(values, self.guarded)
 
     def diagnose(self, policy: Policy, recorder: Recorder) -> dict[str, float]:
         """Measure how far φ is from ψ, and the critics from the returns of the recorded evaluation."""
         found: dict[str, float] = {}
         expert = self.method.variants(self.state).get("expert")
-        if expert is not None:
-            # as for learning, the generator depends on the number of updates alone, but it is another one
-            rng = np.random.default_rng([self.config.seed, self.updates, DIAGNOSIS_SEED])
+        # as for learning, the generator depends on the number of updates alone, but it is another one
+        rng = np.random.default_rng([self.seed, self.updates, DIAGNOSIS_SEED])
+        if expert is not None and self.replay.size:
             found |= adapter_errors(policy.actor, expert, self.replay, rng)
+        if self.replay.size:
+            found |= dormant_units(policy.actor, self.state.critics[0], self.state.norm, self.replay, rng)
         if recorder.steps:
             length = self.config.history_length if self.state.critics[0].encoder.reads == "history" else 0
             value = partial(self.q_value, self.state)
@@ -309,7 +328,6 @@ class Trainer:
         arrays = checkpoint.flatten(self.state, "state")
         arrays |= {f"collector.{name}": np.asarray(array) for name, array in self.collector.get_state().items()}
         arrays |= {f"replay.{name}": np.asarray(array) for name, array in self.replay.cursor().items()}
-        entry = get_env(self.config.env)
         meta = {
             "spec": self.method.describe(self.state).to_dict(),
             "config": self.config.to_dict(),
@@ -317,8 +335,10 @@ class Trainer:
             "scores": [[updates, *returns] for updates, returns in self.scores.items()],
             "choice": [[updates, value] for updates, value in self.choice.items()],
             "expert_from": self.expert_from,
-            "contexts": entry.context_space.fingerprint(),
-            "revision": entry.revision,
+            "contexts": self.run.space.fingerprint(),
+            "revision": get_env(self.config.env).revision,
+            "lineage": self.run.lineage.to_dict(),
+            "guarded": self.guarded,
             **self.cost(),
         }
         folder = self.run.checkpoints
@@ -339,7 +359,7 @@ class Trainer:
                 continue
             check_env(self.run, meta, get_env(self.config.env))
             self.updates = number
-            self.expert_from = meta["expert_from"]
+            self.expert_from, self.guarded = meta["expert_from"], meta.get("guarded")
             self.processor_before = meta.get("processor_s")
             self.scores = checkpoint.load_scores(meta)
             self.choice = {int(updates): value for updates, value in meta.get("choice", [])}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ from sparc.config import make_config
 from sparc.envs.registry import get_env
 from sparc.methods import find_method
 from sparc.runs.run import Run
+from sparc.runs.stages import first_stage
 from sparc.training.loop import Report, run_training
 
 
 def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Path | None = None,
-          report: Report | None = None, **config: Any) -> Path:  # fmt: skip
+          train_region: Mapping[str, Sequence[float]] | None = None, report: Report | None = None,
+          **config: Any) -> Path:  # fmt: skip
     """Train a method on an environment.
 
     Args:
@@ -21,6 +24,7 @@ def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Pa
         env: an environment's id, see `sparc envs`, or "module:Id".
         preset: the preset that the config starts from; by default the environment's own.
         run_dir: a new directory; by default `runs/<env>/<method>/seed<k>-<utc>`.
+        train_region: ranges of context features to train on, {"x": (0.5, 1)}; by default the environment's own.
         report: called with a dictionary of numbers after every chunk of updates; `print`, for example.
         **config: fields of `sparc.config.Config` and the method's own options, as in `sparc train --help`.
 
@@ -38,7 +42,8 @@ def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Pa
     """
     find_method(method)  # it declares some of the config's fields
     settings = make_config({"method": method, "env": env, **config}, preset or get_env(env).preset)
-    return run_training(Run.create(settings, Path(run_dir) if run_dir is not None else None), report)
+    stage = first_stage(settings, train_region or {})
+    return run_training(Run.create(settings, Path(run_dir) if run_dir is not None else None, stage), report)
 
 
 def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None, **changes: Any) -> Path:

@@ -115,6 +115,7 @@ def _register(track: Track) -> None:
             observation=OBSERVATION,
             action=ACTION,
             period=CONTROL_STEP,
+            subset=task.subset if isinstance(task, CarModels) else None,
             summary=f"race {what} on {track.name} ({track.summary}) in TORCS",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -18,6 +19,7 @@ from sparc.envs.racing.tracks import Track
 from sparc.errors import UserError
 
 PHYSICS = tuple(description.PHYSICS)  # the first is that of training
+GROUPS = ("ind", "ood")  # regions of cars: trained on, and held out
 NOT_COMPLETED = 2.0  # the ratio of a lap that was not completed; a lap slower than this is not completed
 # The car of the power & mass races and its tyres. On tarmac one whose bends depend on its mass: it lives on downforce.
 TARMAC_CAR, DIRT_CAR = "prototype-01", "rally-01"
@@ -65,19 +67,45 @@ class CarModels:
     @cached_property
     def space(self) -> ContextSpace:
         """All cars on all compounds; tested is each car once, on its own test compound."""
-        trained = [car for car in self._cars if car.region == "ind"]
+        return self._trained_on([car for car in self._cars if car.region == "ind"])
 
-        def on_all(cars: list[Car]) -> Finite:
+    def subset(self, names: Sequence[str]) -> ContextSpace:
+        """Return the space that trains on these cars, on all compounds.
+
+        Beside names of cars, "ind" and "ood" are all that are usually trained on and held out; "ind:0:300" are the
+        first 300 of these in the order of the catalogue.
+        """
+        wanted: set[str] = set()
+        for name in names:
+            group, *ends = name.split(":")
+            if group in GROUPS:
+                if ends and not (len(ends) == 2 and all(end.isdecimal() for end in ends)):
+                    raise UserError(f"'{name}' is no group of cars: write {group}, or {group}:0:100 for the first 100")
+                cars = [car.name for car in self._cars if car.region == group]
+                wanted |= set(cars[slice(*map(int, ends))] if ends else cars)
+            else:
+                self.context_of(name)  # says if there is no such car on this track
+                wanted.add(name)
+        if not wanted:
+            raise UserError(f"{' '.join(names)}: there are no such cars on {self.track.name}")
+        return self._trained_on([car for car in self._cars if car.name in wanted])
+
+    def _trained_on(self, cars: list[Car]) -> ContextSpace:
+        def on_all(cars: Sequence[Car]) -> Finite:
             return Finite(np.array([features(car, tyre) for car in cars for tyre in COMPOUNDS]))
+
+        def settings(count: int) -> Array:
+            chosen = dict.fromkeys(held_in(cars, number) for number in range(count))  # few cars come more than once
+            return np.array([features(car, tyre) for car, tyre in chosen])
 
         return ContextSpace(
             tuple(name for name, _ in FEATURES),
             tuple(unit for _, unit in FEATURES),
-            on_all(trained),
-            on_all(list(self._cars)),
-            np.array([features(*held_in(trained, number)) for number in range(HELD_IN)]),
+            on_all(cars),
+            on_all(self._cars),
+            settings(HELD_IN),
             np.array([features(car, car.test_tyre) for car in self._cars]),
-            np.array([features(*held_in(trained, number)) for number in range(CHOICE_TURNS * HELD_IN)]),
+            settings(CHOICE_TURNS * HELD_IN),
         )
 
     def find(self, context: Array) -> tuple[Car, str]:
@@ -141,4 +169,5 @@ def held_in(trained: list[Car], number: int) -> tuple[Car, str]:
     turn, place = divmod(number, HELD_IN)
     tyre = [*COMPOUNDS][(place + turn * (len(COMPOUNDS) // CHOICE_TURNS)) % len(COMPOUNDS)]
     near = (CHOICE_TURNS * place + turn) * len(trained) // (CHOICE_TURNS * HELD_IN)
-    return next(car for car in trained[near:] if car.test_tyre != tyre), tyre
+    others = (car for car in (*trained[near:], *trained) if car.test_tyre != tyre)
+    return next(others, trained[near]), tyre

@@ -139,7 +139,7 @@ def draw_map(
     high: float,
     colours: str = COLOURS,
 ) -> QuadMesh:
-    """Draw a cell per context and the dashed box around the training region."""
+    """Draw a cell per context and a dashed box around the training region, or that of each stage."""
     from matplotlib.patches import Rectangle
     from matplotlib.patheffects import withStroke
 
@@ -149,10 +149,11 @@ def draw_map(
     # in an SVG as an image: hundreds of little squares would be large and show hair lines between them
     looks: dict[str, Any] = {"shading": "nearest", "cmap": colours, "rasterized": True}
     image = panel.pcolormesh(first, second, grid, vmin=low, vmax=high, **looks)
-    inside = contexts[space.is_train(contexts)]
-    if len(inside):
-        # around whole cells: a region's edge may run through the middle of one
-        half = np.array([np.diff(axis).mean() / 2 if len(axis) > 1 else 0.5 for axis in (first, second)])
+    # around whole cells: a region's edge may run through the middle of one
+    half = np.array([np.diff(axis).mean() / 2 if len(axis) > 1 else 0.5 for axis in (first, second)])
+    for region in (*space.earlier, space.train):
+        if not len(inside := contexts[region.contains(contexts)]):
+            continue
         corner, size = inside.min(axis=0) - half, np.ptp(inside, axis=0) + 2 * half
         colour, other = BOX_COLOURS[colours]
         rim = [withStroke(linewidth=2 * BOX["linewidth"], foreground=other)]  # one colour alone is lost on some cells
@@ -171,7 +172,9 @@ def draw_curve(
     """Draw returns over the only context feature, the training range shaded."""
     order = np.argsort(context)
     panel.plot(context[order], returns[order], color="#21618c")
-    panel.axvspan(space.train.low[0], space.train.high[0], color="0.88", linestyle="--", label="in distribution")
+    for region in (*space.earlier, space.train):
+        label = "in distribution" if region is space.train else None
+        panel.axvspan(region.low[0], region.high[0], color="0.88", linestyle="--", label=label)
     panel.set_xlabel(axis_label(space, 0))
     panel.set_ylabel(quantity)
     panel.legend(frameon=False)

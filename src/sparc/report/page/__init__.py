@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sparc.report.figures.entry import DrawnFigure
 from sparc.report.html import write_page
-from sparc.report.page import answer, maps, measures, pictures, races, runs, tables
+from sparc.report.page import answer, continual, maps, measures, pictures, races, runs, tables
 from sparc.report.page.data import ReportData
 from sparc.suites.results import Results
 
@@ -37,6 +37,7 @@ def write_report(results: Results, path: Path, figures: Sequence[DrawnFigure]) -
         measured=[
             *([races.numbers(data)] if data.races else []),
             *([measures.numbers(data)] if data.own_measured else []),
+            *([stages] if (stages := continual.numbers(data)) else []),
         ],
         definitions=measures.definitions(data),
         returns=tables.returns(data),

@@ -1,0 +1,138 @@
+"""Figures of continual learning: returns in each region after each stage, and the curves of the stages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sparc.report.continual import Chain, chains, has_stages, region_mask
+from sparc.report.figures.entry import FigureEntry
+from sparc.report.figures.style import FADED, Style, add_note, add_title, grouped, method_style, new_figure, with_looks
+from sparc.report.stats import mean_sem
+from sparc.suites.results import Results, label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")  # of the stages, in their order
+SPREAD = 0.6  # of the room of a method that its stages take
+
+
+def look(results: Results, method: str) -> Style:
+    """Return a method's own style; grey for one without."""
+    return method_style(results.entries[method]) or Style("0.4", "o", "-")
+
+
+def methods_of(results: Results, env: str) -> list[str]:
+    """Return the methods with continued stages, in the suite's order."""
+    return list(dict.fromkeys(chain.method for chain in chains(results, env)))
+
+
+def region_names(results: Results, env: str) -> list[str]:
+    """Return a stage for each region, the first that trains on it."""
+    found: dict[str, str] = {}
+    for name, stage in results.manifest["stages"].items():
+        found.setdefault(str(stage["regions"][env]), name)
+    return list(found.values())
+
+
+@with_looks
+def stage_returns(results: Results, env: str) -> Figure:
+    """Draw the return in each region, a panel each, after each stage of each method: mean ± s.e.m., a dot per seed."""
+    part, methods, stages = results.envs[env], methods_of(results, env), list(results.manifest["stages"])
+    regions = region_names(results, env)
+    figure, panels = new_figure(1, len(regions), 3.4)
+    for panel, region in zip(panels.flat, regions, strict=True):
+        mask = region_mask(results, env, region)
+        for place, method in enumerate(methods):
+            for number, stage in enumerate(stages):
+                tested = part.returns.get(label(method, stage), {})
+                if not tested or not mask.any():
+                    continue
+                values = np.array([cells[mask].mean() for cells in tested.values()])
+                x = place + SPREAD * ((number + 0.5) / len(stages) - 0.5)
+                colour, marker = look(results, method).colour, MARKERS[number % len(MARKERS)]
+                panel.plot([x] * len(values), values, ls="", marker=".", ms=3, color=colour, alpha=0.4)
+                mean, sem = mean_sem(values)
+                panel.errorbar(x, mean, None if np.isnan(sem) else sem, color=colour, marker=marker, ms=4, lw=1)
+        panel.set_xticks(
+            range(len(methods)), [results.entries[name].title for name in methods], rotation=30, ha="right"
+        )
+        panel.yaxis.set_major_formatter(grouped)
+        panel.set(title=f"in the region of {region}", ylabel="mean return" if panel is panels.flat[0] else "")
+    add_title(figure, f"{env}: return in each region after each stage")
+    add_note(figure, [], [handle("0.3", MARKERS[i % len(MARKERS)], "", name) for i, name in enumerate(stages)])
+    return figure
+
+
+@with_looks
+def stage_curves(results: Results, env: str) -> Figure:
+    """Draw the return in the new and the first region during every continued stage; thin: the region trained anew."""
+    found = chains(results, env)
+    stages = list(dict.fromkeys(chain.stages[-1] for chain in found))
+    figure, panels = new_figure(len(stages), 2, 2.2 * len(stages) + 0.7)
+    for row, stage in zip(panels, stages, strict=True):
+        own = [chain for chain in found if chain.stages[-1] == stage]
+        for panel, which in zip(row, ("new", "first"), strict=True):
+            for chain in own:
+                draw_chain(panel, results, env, chain, which)
+            panel.yaxis.set_major_formatter(grouped)
+            panel.set(title=f"{stage}: in {'its own' if which == 'new' else 'the first'} region", xlabel="updates")
+        row[0].set_ylabel("mean return")
+    add_title(figure, f"{env}: learning in a new region, and what is left of the first")
+    methods = methods_of(results, env)
+    handles = [handle(look(results, m).colour, "", look(results, m).dash, results.entries[m].title) for m in methods]
+    add_note(figure, [], [*handles, handle("0.3", "", (0, (1, 1.5)), "trained anew")])
+    return figure
+
+
+def draw_chain(panel: Axes, results: Results, env: str, chain: Chain, which: str) -> None:
+    """Draw the curves of a stage's seeds, and of training anew up to the same number of updates, each a mean."""
+    part, mine = results.envs[env], look(results, chain.method)
+    column = f"stage_{len(chain.stages) if which == 'new' else 1}_return"
+    curves = [curve for curve in part.curves.get(chain.last, {}).values() if column in curve.measures]
+    if not curves:
+        return
+    end = max(float(curve.updates[-1]) for curve in curves)
+    grid = np.linspace(min(float(curve.updates[0]) for curve in curves), end, 101)
+    mean = np.mean([np.interp(grid, curve.updates, curve.measures[column]) for curve in curves], axis=0)
+    panel.plot(grid, mean, color=mine.colour, ls=mine.dash, lw=mine.width)
+    anew = part.curves.get(label(chain.method, chain.anew or ""), {}).values()
+    if which == "new" and anew:
+        grid = np.linspace(max(float(curve.updates[0]) for curve in anew), end, 101)
+        mean = np.mean([np.interp(grid, curve.updates, curve.returns) for curve in anew], axis=0)
+        panel.plot(grid, mean, color=mine.colour, ls=(0, (1, 1.5)), lw=0.8, alpha=FADED)
+
+
+def handle(colour: str, marker: str, dash: Any, text: str) -> Line2D:
+    """Return an entry of a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=colour, marker=marker, ls=dash or "", ms=4, label=text)
+
+
+STAGE_FIGURES = (
+    FigureEntry(
+        name="stages",
+        draw=stage_returns,
+        per="env",
+        heading="Continual learning: what is learned and what is kept",
+        caption="The mean return in the region of each stage, after each stage; look whether a continued policy is as "
+        "good in the new region as one that was trained anew, and still as good in the first.",
+        not_shown="contexts outside of all regions; those are in the maps.",
+        applies=has_stages,
+    ),
+    FigureEntry(
+        name="stage-curves",
+        draw=stage_curves,
+        per="env",
+        heading="Continual learning: the curves",
+        caption="The return in the settings of the new and of the first region during a stage; thin and dotted, the "
+        "new region trained anew.",
+        not_shown="the spread over seeds. RMA’s first phase is of the expert, which observes the context.",
+        applies=has_stages,
+    ),
+)

@@ -1,0 +1,76 @@
+"""Tables of continual learning: what each stage learned, kept and lost."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparc.arrays import Array
+from sparc.report.continual import Measures, chains, measure
+from sparc.report.page.data import ReportData
+from sparc.report.page.measures import Numbers
+from sparc.report.page.tables import GAP, Cell, Row, Table, spread
+from sparc.report.stats import mean_sem
+
+COLUMNS = {
+    "return in the new region": ["zero-shot", "after"],
+    "in the regions before": ["before", "after"],
+    "over all": ["average", "forgetting", "backward transfer"],
+    "against training anew": ["forward transfer", "updates", "updates anew"],
+    "dormant units, %": ["first", "last"],
+}
+NOTE = (
+    "Zero-shot: before the stage, of the policy that it begins from. Forgetting: the best return of any stage before, "
+    "in its region, minus what is left of it. Backward transfer: what is left minus the return right after each stage. "
+    "Forward transfer: how far the learning curve of the stage lies above that of training anew, 1 at most; updates: "
+    "until the return in the new region is within 2 % of what training anew ends with. Both only for methods of one "
+    "phase: in the first of two, an expert is evaluated that observes the context. Dormant: units of the actor whose "
+    "mean activation on the stage’s own replay is at most 2.5 % of their layer’s, at its first and last evaluation. –: "
+    "no such number, or no seed reaches it."
+)
+
+
+def numbers(data: ReportData) -> Numbers | None:
+    """Return a table per environment that has stages; None without any."""
+    envs = [env for env in data.results.envs if chains(data.results, env)]
+    if not envs:
+        return None
+    introduction = (
+        "Continual learning: each row is a stage that goes on from another one’s policy in a new region. Means ± "
+        "s.e.m. over seeds, of returns over the cells of a region."
+    )
+    return Numbers(introduction, "", [table(data, env) for env in envs])
+
+
+def table(data: ReportData, env: str) -> Table:
+    """Return a row for every continued stage."""
+    rows = []
+    for chain in chains(data.results, env):
+        found = measure(data.results, env, chain)
+        cells = row_cells(found, data.digits[env]) if found.seeds else [GAP] * sum(map(len, COLUMNS.values()))
+        rows.append(Row(data.names[chain.last], cells, data.is_reference(chain.last)))
+    return Table(f"{env}: what each stage learned, kept and lost", COLUMNS, rows, NOTE)
+
+
+def row_cells(found: Measures, digits: int) -> list[Cell]:
+    """Return the cells of a stage."""
+    fine = digits + 1
+    values: list[tuple[Array, int, bool]] = [
+        (found.zero_shot, fine, False), (found.learned, fine, False),
+        (found.before, fine, False), (found.after, fine, False),
+        (found.average, fine, False), (found.forgetting, fine, True), (found.backward, fine, True),
+        (found.forward, 2, True), (found.updates, 0, False), (found.updates_anew, 0, False),
+        (100 * found.dormant_first, 0, False), (100 * found.dormant, 0, False),
+    ]  # fmt: skip
+    firsts = np.cumsum([0, *map(len, COLUMNS.values())])
+    return [
+        cell(numbers, decimals, signed, index in firsts) for index, (numbers, decimals, signed) in enumerate(values)
+    ]
+
+
+def cell(values: Array, decimals: int, signed: bool, edge: bool) -> Cell:
+    """Return a mean over the seeds that have a value, and how many these are where some have none."""
+    there = values[np.isfinite(values)]
+    if not len(there):
+        return Cell(edge=edge)
+    text = spread(*mean_sem(there), len(there), decimals, signed)
+    return Cell(text + (f" ({len(there)} of {len(values)})" if len(there) < len(values) else ""), edge=edge)

@@ -1,0 +1,74 @@
+"""How a stage begins: in its own region, from the parent's networks, with numbers that the parent has not drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from sparc.envs.contextual import ContextualVectorEnv
+from sparc.errors import UserError
+from sparc.methods.qr_sac import QrSac, State, replace
+from sparc.runs import checkpoint
+from sparc.runs.load import restored
+from sparc.runs.run import Run
+
+GUARD_TOLERANCE = 0.01  # of the parent's value in a stage: evaluations of equally good policies differ by so much
+
+
+def use_stage(venv: ContextualVectorEnv, run: Run) -> None:
+    """Let environments draw contexts from the run's own stage, where that is not the environment as it is."""
+    if not run.lineage.to_dict():
+        return
+    try:
+        venv.use_space(run.space)
+    except AttributeError as error:
+        raise UserError(
+            f"{run.config.env} cannot train on another region, its context_space cannot be set ({error}): make it a "
+            "plain attribute."
+        ) from error
+
+
+def check_contexts(venv: ContextualVectorEnv, run: Run) -> None:
+    """Refuse an environment whose contexts, once drawn, are not of the region that `use_stage` has set."""
+    if run.lineage.to_dict() and not (inside := venv.context_space.train.contains(venv.contexts)).all():
+        drawn = venv.context_space.text(venv.contexts[int(np.argmin(inside))])
+        raise UserError(
+            f"{run.config.env} drew the context {drawn}, which is outside the region to train on: its reset must "
+            "draw from self.context_space, docs/environments/your-own.md."
+        )
+
+
+def stage_seed(run: Run) -> int:
+    """Return the seed of a stage; a child must not draw its parent's noise and minibatches again."""
+    seed, number = run.config.seed, run.lineage.number
+    return seed if number == 1 else int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+
+
+def inherited(method: QrSac, parent: Path) -> State:
+    """Return the state of the parent's checkpoint with learning rates that begin their schedule anew.
+
+    Adam's moments are kept: with empty ones, the first steps would be of full length whatever the gradient. So are the
+    statistics of observations, in which every minibatch of every stage counts the same. Resetting them would change
+    what the networks see all at once; freezing them would leave what is new badly scaled.
+    """
+    state = restored(method, checkpoint.load(parent)[0])
+
+    def is_count(node: object) -> bool:
+        return isinstance(node, optax.ScaleByScheduleState)
+
+    def from_zero(node: Any) -> Any:
+        return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32)) if is_count(node) else node
+
+    return replace(state, optimisers=jax.tree.map(from_zero, state.optimisers, is_leaf=is_count))
+
+
+def not_worse(values: Sequence[float], before: Sequence[float]) -> bool:
+    """Return whether no stage has a value that is worse than before by more than GUARD_TOLERANCE."""
+    pairs = zip(values, before, strict=True)
+    return all(value >= old - GUARD_TOLERANCE * abs(old) for value, old in pairs)

@@ -1,0 +1,135 @@
+"""Measures of continual learning against numbers worked out by hand; their table and figures."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparc.contexts import ContextSpace
+from sparc.envs.registry import get_env
+from sparc.methods import all_methods
+from sparc.report.continual import chains, forward_transfer, has_stages, measure, time_to
+from sparc.report.figures.registry import write_all
+from sparc.report.page import write_report
+from sparc.suites.results import Curve, EnvResults, Results
+from sparc.suites.stages import describe, read_stages
+from sparc.suites.tables import read, write
+
+BOAT = "DriftingBoat-v0"
+STAGES = {
+    "inner": {},
+    "corner": {"after": "inner", "train_region": {"x": [0.6, 1.0], "y": [0.6, 1.0]}},
+    "other": {"after": "corner", "train_region": {"x": [-1.0, -0.6], "y": [-1.0, -0.6]}},
+    "other-anew": {"train_region": {"x": [-1.0, -0.6], "y": [-1.0, -0.6]}},
+}
+# R[stage, region]: inner, corner, other
+RETURNS = {"inner": (90, 50, 40), "corner": (80, 95, 30), "other": (70, 85, 60), "other-anew": (10, 10, 80)}
+
+
+def made(methods: tuple[str, ...] = ("sparc", "rma")) -> Results:
+    space: ContextSpace = get_env(BOAT).context_space
+    contexts = space.grid(11)
+    part = EnvResults(space, contexts, space.is_train(contexts))
+    stages = describe(read_stages(STAGES), [BOAT])
+    corner, other = (contexts >= 0.6 - 1e-9).all(axis=1), (contexts <= -0.6 + 1e-9).all(axis=1)
+    members = []
+    for method in methods:
+        for name, (inner, second, third) in RETURNS.items():
+            for seed in (0, 1):
+                returns = np.where(space.is_train(contexts), float(inner), 0.0)
+                returns[corner], returns[other] = second, third
+                part.returns.setdefault(f"{method} {name}", {})[seed] = returns + seed
+                updates = np.array([0.0, 50.0, 100.0])
+                columns = {f"stage_{i}_return": np.array([40.0, 79.0, 85.0]) for i in (1, 2, 3)}
+                phase, values = np.array(["train"] * 3), np.array([0.0, 40.0, 80.0])
+                dormant = {"dormant_actor": np.array([np.nan, 0.2, 0.3])}
+                part.curves.setdefault(f"{method} {name}", {})[seed] = Curve(updates, values, phase, columns | dormant)
+                run = f"{BOAT}/{method}-{name}/seed{seed}"
+                members.append({
+                    "env": BOAT, "method": method, "variation": name, "seed": seed, "state": "done", "note": "",
+                    "run": run, "updates": 100, "checkpoint": 100, "train_seconds": 1.0, "config": {"updates": 100},
+                    "versions": {}, "machine": {},
+                })  # fmt: skip
+    manifest = {
+        "suite": "made", "title": "Made up", "about": "", "updates": 100, "grid": 11, "episodes": 1, "variants": [],
+        "made": "2026-01-01T00:00:00+00:00", "contexts": {BOAT: space.to_dict()}, "stages": stages, "reference": None,
+        "commands": ["sparc suite run made"], "members": members,
+        "methods": {name: all_methods()[name].describe() for name in methods},
+    }  # fmt: skip
+    return Results(manifest, {BOAT: part})
+
+
+def test_a_chain_is_what_a_stage_comes_from() -> None:
+    found = {chain.stages: chain.anew for chain in chains(made(("sparc",)), BOAT)}
+    assert found == {("inner", "corner"): None, ("inner", "corner", "other"): "other-anew"}
+
+
+def test_measures_by_hand() -> None:
+    results = made(("sparc",))
+    last = measure(results, BOAT, chains(results, BOAT)[-1])
+    assert last.seeds == [0, 1]
+    for values, expected in (
+        (last.zero_shot, 30), (last.learned, 60), (last.before, (80 + 95) / 2), (last.after, (70 + 85) / 2),
+        (last.average, (70 + 85 + 60) / 3),
+    ):  # fmt: skip
+        np.testing.assert_allclose(values, [expected, expected + 1])
+    np.testing.assert_allclose(last.forgetting, [((90 - 70) + (95 - 85)) / 2] * 2)
+    np.testing.assert_allclose(last.backward, [((70 - 90) + (85 - 95)) / 2] * 2)
+    np.testing.assert_allclose(last.dormant, [0.3, 0.3])
+    np.testing.assert_allclose(last.dormant_first, [0.2, 0.2])
+    assert last.updates.tolist() == [50.0, 50.0] and last.updates_anew.tolist() == [100.0, 100.0]
+    # areas: 40 → 79 → 85 is 70.75 in the mean, anew 0 → 40 → 80 is 40; the best in that region has 80.5
+    np.testing.assert_allclose(last.forward, [(70.75 - 40) / (80.5 - 40)] * 2, atol=0.002)
+
+
+def test_a_method_of_two_phases_has_no_curve_to_compare() -> None:
+    results = made(("rma",))
+    found = measure(results, BOAT, chains(results, BOAT)[-1])
+    assert np.isnan(found.forward).all() and np.isnan(found.updates).all() and np.isfinite(found.forgetting).all()
+
+
+def test_what_is_not_there_is_nan() -> None:
+    curve = Curve(np.array([1.0]), np.array([1.0]), np.array(["train"]))
+    assert np.isnan(forward_transfer(None, curve, "stage_2_return", 1.0))
+    assert np.isnan(time_to(curve, curve, "stage_2_return")).all()
+    results = made(("sparc",))
+    del results.envs[BOAT].returns["sparc corner"]
+    assert not has_stages(results, BOAT)
+
+
+def test_tables_figures_and_page(tmp_path: Path) -> None:
+    write(made(), tmp_path)
+    results = read(tmp_path)
+    assert chains(results, BOAT) == chains(made(), BOAT)
+    figures = write_all(results, tmp_path / "figures")
+    assert {"stages", "stage-curves"} <= {figure.entry.name for figure in figures}
+    write_report(results, tmp_path / "report.html", figures)
+    page = (tmp_path / "report.html").read_text()
+    assert "what each stage learned, kept and lost" in page and "forward transfer" in page
+    assert "SPARC other" in page and "+15.0" in page  # the forgetting
+
+
+def test_no_stages_no_figures(tmp_path: Path) -> None:
+    results = made(("sparc",))
+    del results.manifest["stages"]
+    assert not has_stages(results, BOAT) and not chains(results, BOAT)
+
+
+@pytest.mark.parametrize(
+    ("stages", "says"),
+    [
+        ({"a": {"after": "b"}}, "stage 'a' comes after 'b', which is no stage above it"),
+        ({"a": {"kep": 1}}, "unknown field 'kep': did you mean 'keep'"),
+        ({"a/b": {}}, "becomes part of a folder's name"),
+        ({"a": {"train_region": {"z": [0, 1]}}}, "stage 'a': unknown context feature 'z'"),
+        ({"a": {"train_region": {"x": [0, 5]}}}, "stage 'a': x=0:5 reaches outside the test region"),
+        ({"a": {"train_region": {"x": 3}}}, r"stage 'a': train_region must hold feature: \[low, high\] lines"),
+        ([], "stages must hold"),
+    ],
+)
+def test_stages_that_cannot_be(stages: object, says: str) -> None:
+    from sparc.errors import UserError
+    from sparc.suites.stages import check_regions
+
+    with pytest.raises(UserError, match=says):
+        check_regions(read_stages(stages), [BOAT])
