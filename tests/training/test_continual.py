@@ -1,6 +1,7 @@
 """Children: they begin where their parent stopped, keep a share of what it saw, and leave it as it is."""
 
 import hashlib
+import json
 import shutil
 import signal
 import subprocess
@@ -10,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import jsonschema
 import numpy as np
 import pytest
 
 import sparc
+from sparc.deploy import contract
+from sparc.deploy.export import from_run
 from sparc.envs.racing.torcs.installation import Installation
 from sparc.errors import RunFailure, UserError
 from sparc.files import Lock
@@ -84,6 +88,14 @@ def test_a_child_learns_from_its_own_region_and_the_kept_replay(child: Path) -> 
     counts = {name: int(array) for name, array in checkpoint.flatten(trainer.state.optimisers, "").items()
               if name.endswith(".count")}  # fmt: skip
     assert 100 in counts.values() and 300 in counts.values()  # the schedule's own, and Adam's of both stages
+
+
+def test_an_exported_child_says_what_all_stages_were_trained_on(child: Path) -> None:
+    schema = json.loads((Path(contract.__file__).with_name("contract.schema.json")).read_text())
+    made = from_run(Run.open(child)).contract
+    jsonschema.validate(made | {"checksums": {"policy.safetensors": "0" * 64}}, schema)
+    assert made["context"]["train"] == {"low": [0.5, 0.5], "high": [1.0, 1.0]}
+    assert made["context"]["earlier"] == [{"low": [-0.5, -0.5], "high": [0.5, 0.5]}]
 
 
 def test_the_child_of_a_child(child: Path, tmp_path: Path) -> None:

@@ -131,8 +131,10 @@ def make_contract(run: Run, number: int, spec: Spec, entry: EnvEntry | None) -> 
     if entry is not None:
         name_signals(contract["inputs"]["obs"], entry.observation, f"observation= of {entry.id}")
         name_signals(contract["outputs"]["action"], entry.action, f"action= of {entry.id}")
-        space = entry.context_space
+        space = run.lineage.space(entry)
         contract["context"] |= {"train": region(space.train), "test": region(space.test)}
+        if space.earlier:  # of the stages before, in distribution too
+            contract["context"]["earlier"] = [region(found) for found in space.earlier]
     return contract | {
         "results": results(run, number),
         "settling_steps": settling_steps(run, number),
