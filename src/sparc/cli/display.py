@@ -242,16 +242,19 @@ def method_table() -> None:
 
 
 def policy_table(found: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print the policies that come with sparc, by name, with their returns in and out of distribution."""
+    """Print the policies that come with sparc, by name, with what they reach in and out of distribution."""
     table = Table()
-    for column in ("policy", "method", "updates", "IND return", "OOD return", "contexts, trained on"):
-        right = "return" in column or column == "updates"
+    for column in ("policy", "method", "updates", "IND", "OOD", "contexts, trained on"):
+        right = column in ("IND", "OOD", "updates")
         table.add_column(column, justify="right" if right else "left", no_wrap=column == "policy")
     for name, contract in found.items():
         tested = contract["results"][0] if contract["results"] else {}
-        returns = [f"{tested[part]['mean']:,.1f}" if part in tested else MISSING for part in ("ind", "ood")]
-        context = contract["context"]
-        rows = zip(context["names"], context["train"]["low"], context["train"]["high"], context["units"], strict=True)
+        criteria = get_env(contract["env"]).criteria
+        reached = [criteria.outcome(tested[part]) if part in tested else MISSING for part in ("ind", "ood")]
+        context, train = contract["context"], contract["context"]["train"]
+        rows = zip(context["names"], train["low"], train["high"], context["units"], strict=True)
         ranges = ", ".join(f"{feature} {low:g} to {high:g} {unit}".rstrip() for feature, low, high, unit in rows)
-        table.add_row(name, contract["method"], f"{contract['checkpoint']:,}", *returns, ranges)
+        contexts = f"{train['contexts']:,} of a finite set" if "contexts" in train else ranges
+        table.add_row(name, contract["method"], f"{contract['checkpoint']:,}", *reached, contexts)
     Console().print(table)
+    print("IND and OOD: the mean return in and out of distribution, or what the environment is judged by")
