@@ -2,7 +2,6 @@
 
 import io
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from rich.console import Console
 from sparc.cli import display
 from sparc.cli.display import TrainingBar
 from sparc.config import make_config
+from sparc.runs.run import Run
 
 RECORD = {
     "updates": 2_999_950,
@@ -37,7 +37,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 def make_bar(**fields: Any) -> TrainingBar:
     config = make_config({"method": "rma", "env": "WindHalfCheetah-v5", **fields})
-    return TrainingBar(SimpleNamespace(config=config, checkpoints=Path("nowhere")))  # type: ignore[arg-type]
+    return TrainingBar(Run(Path("nowhere"), config))
 
 
 def shown(bar: TrainingBar) -> list[str]:

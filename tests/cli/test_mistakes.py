@@ -130,7 +130,7 @@ def test_options_win_over_the_file_and_the_file_over_the_preset(
 
 def test_an_environment_may_have_a_preset_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    monkeypatch.setattr("sparc.runs.run.Run.create", lambda config, path: config)
+    monkeypatch.setattr("sparc.runs.run.Run.create", lambda config, path, lineage: config)
     monkeypatch.setattr(train, "train_run", lambda config: made.append(config.updates) or 0)
     race, wind, boat = "RaceCars-forza-v0", "WindHopper-v5", "DriftingBoat-v0"
     for words in ([race], [race, "--preset", "mujoco"], [wind], [boat]):

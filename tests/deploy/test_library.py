@@ -72,7 +72,7 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
 def test_the_list_has_names_and_returns(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policies"]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in NAMES) and "OOD return" in out
+    assert all(name in out for name in NAMES) and "out of distribution" in out
 
 
 def test_export_and_check_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

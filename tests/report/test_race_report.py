@@ -461,7 +461,7 @@ def test_runs_are_told_by_their_laps_and_fit(visit: Any) -> None:
     heads = browser.execute_script(
         "return [...document.querySelectorAll('#run-table thead th')].map((head) => head.textContent)"
     )
-    assert heads[6:10] == ["OOD clean", "OOD ratio", "IND clean", "IND ratio"]
+    assert heads[6:10] == ["OOD clean laps [%]", "OOD ratio", "IND clean laps [%]", "IND ratio"]
     cells = browser.execute_script(
         "return [...document.querySelector('#run-table tbody tr').children].map((cell) => cell.textContent)"
     )

@@ -437,7 +437,7 @@ def test_the_table_of_runs_fits(visit: Any, kind: str, size: tuple[int, int]) ->
         assert box.get_property("scrollWidth") <= box.get_property("clientWidth")
     row = find(browser, "#run-table tbody tr")
     shown = [cell.text for cell in row.find_elements(By.TAG_NAME, "td") if cell.is_displayed()]
-    assert len(shown) == 10 and f"folder: {CHEETAH}/sparc" in shown[-1]
+    assert len(shown) == 11 and f"folder: {CHEETAH}/sparc" in shown[-1]
     find(browser, "#run-table th:nth-child(3) button").click()  # sorting is possible at any width
     assert find(browser, "#run-table th:nth-child(3)").get_attribute("aria-sort") == "ascending"
 

@@ -16,6 +16,7 @@ from sparc.acting.evaluate import Evaluation
 from sparc.envs.registry import get_env
 from sparc.errors import UserError
 from sparc.runs.run import Run
+from sparc.runs.stages import Lineage, Stage
 from sparc.runs.tests import evaluate_run, stem_of
 from sparc.suites.gather import add, gather
 from sparc.suites.results import EnvResults
@@ -202,7 +203,7 @@ def test_laps_against_another_ai_or_in_other_contexts_are_a_gap(
             done = Finished(200, mine[None], empty, None, {"updated": mine["updated"]})
             monkeypatch.setattr("sparc.suites.gather.finished", lambda *_, done=done: done)
             try:
-                add(part, suite, member, cast("Run", SimpleNamespace(records=list)))
+                add(part, suite, member, cast("Run", SimpleNamespace(records=list, lineage=Lineage((Stage(),)))))
             except UserError as error:
                 notes.append(str(error))
         assert len(part.returns) == len(part.variants["updated"].returns) == 2 - len(notes)  # never half a member

@@ -81,7 +81,7 @@ def start(parsed: argparse.Namespace) -> int:
         updates=parsed.updates,
         guard=parsed.guard,
         only_adapter=parsed.only_adapter,
-        which=parsed.checkpoint,
+        which=parsed.checkpoint or "best",
         path=parsed.run_dir,
         changes=dict(parsed.set),
     )

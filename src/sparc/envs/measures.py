@@ -17,9 +17,9 @@ RESERVED = (
     "method", "variation", "seed", "label", "region", "episode", "return", "steps", "terminated", "contexts", "mean",
     "std", "min", "max", "kind", "updates", "phase", "mean_return", "processor_s", "adapter_error_0",
     "adapter_error_10", "adapter_error_50", "q_bias", "discounted_return", "entropy", "temperature",
-    "critic_gradient_norm", "critic_clipped",
+    "critic_gradient_norm", "critic_clipped", "accepted",
 )  # fmt: skip
-RESERVED_BEGINNINGS = ("return_", "expert_", "newest_")
+RESERVED_BEGINNINGS = ("return_", "expert_", "newest_", "stage_", "dormant_")
 
 
 class Measure(NamedTuple):

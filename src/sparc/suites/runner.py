@@ -119,7 +119,8 @@ class Runner:
         """Read how far a member is, or take note of its end."""
         process, state = self.processes.get(member), self.statuses[member].state
         if process is not None and process.poll() is None:
-            if (self.folder / member.path / "config.yaml").exists():  # a child is there once it has all of its parent
+            # the directory of a child is there once it has all that it takes from its parent
+            if member.parent is None or (self.folder / member.path / "config.yaml").exists():
                 self.statuses[member] = Status(state, *newest(Run.open(self.folder / member.path)))
         elif process is not None:
             del self.processes[member]
