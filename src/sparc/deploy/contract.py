@@ -6,7 +6,6 @@ Its fields are described in contract.schema.json.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,8 +20,9 @@ from sparc.deploy.runtime import FORMAT, KIND
 from sparc.envs.registry import EnvEntry, Signals
 from sparc.errors import UserError
 from sparc.methods.spec import Spec
-from sparc.runs.adaptations import SEAL, TRACE, file_of, read_trace
+from sparc.runs.adaptations import SEAL, file_of, read_adaptation, read_seal
 from sparc.runs.run import Run, session
+from sparc.runs.tests import read_written
 
 Contract = dict[str, Any]
 
@@ -162,11 +162,11 @@ def results(run: Run, number: int) -> list[dict[str, Any]]:
     """Return what the evaluations of a checkpoint gave, IND and OOD; empty if there is none."""
     found = []
     for path in sorted(run.evaluations.glob(f"{number}-grid*.json")):
+        content = read_written(path.with_suffix(""))  # refuses one that was changed since
         try:
-            content = json.loads(path.read_text())
             kept = {name: content[name] for name in ("grid", "episodes", "options")}
             found.append(kept | {part: without_nan(summary) for part, summary in content["summary"].items()})
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+        except (KeyError, AttributeError, TypeError) as error:
             raise UserError(f"The evaluation {path} is damaged ({error}): delete it and evaluate again.") from error
     return found
 
@@ -178,9 +178,16 @@ def without_nan(numbers: dict[str, float]) -> dict[str, float | None]:
 
 def settling_steps(run: Run, number: int) -> dict[str, dict[str, float | None]] | None:
     """Return after how many steps reward and latent settle when the context is switched; None if nobody measured it."""
-    if not file_of(run.evaluations, number, SEAL).is_file():
+    if not (file := file_of(run.evaluations, number, SEAL)).is_file():
         return None
-    trace = read_trace(file_of(run.evaluations, number, TRACE))
+    try:
+        grid = read_seal(file)["grid"]
+    except ValueError as error:
+        again = f"`sparc evaluate {run.path} --adaptation`"
+        raise UserError(
+            f"The adaptation of checkpoint {number} is damaged ({error}): measure it again, {again}."
+        ) from error
+    trace, _ = read_adaptation(run, number, grid)
     return {
         str(place): {
             name: settling(trace.step[rows], values[rows]) for name, values in
