@@ -212,17 +212,17 @@ async function pick(index) {
   const lock = Math.max(0.1, ...laps.map((lap) => most(lap.steer)));
   Object.assign(scene, { laps, time: 0, speeds, lock, size: pair.size, failed: pair.time === null });
   history.replaceState(null, '', `#${encodeURIComponent(pair.car)}`);
-  showDrive(pair);
+  showPair(pair);
   redraw();
 }
 
-function showDrive(pair) {
+function showPair(pair) {
   const [sign, word] = MARKS[markOf(pair)];
-  const pair = (name, value) => make('span', {}, `${name} `, make('b', {}, value));
+  const field = (name, value) => make('span', {}, `${name} `, make('b', {}, value));
   find('#car').textContent = pair.car;
   find('#about').replaceChildren(badgeOf(pair), make('span', {}, kindOf(pair, ' tyre')));
-  find('#result').replaceChildren(pair('Agent', pair.time === null ? '–' : clock(pair.time)),
-    pair('AI', clock(pair.aiTime)), pair('Ratio', ratioText(pair)),
+  find('#result').replaceChildren(field('Agent', pair.time === null ? '–' : clock(pair.time)),
+    field('AI', clock(pair.aiTime)), field('Ratio', ratioText(pair)),
     make('span', { class: 'mark' }, make('i', { class: markOf(pair) }, sign), ` ${word}`));
   find('#scrub').max = end;
   find('#end').textContent = clock(end, 2);
