@@ -545,7 +545,7 @@ def measured(
 
 
 def documented_class() -> str:
-    """Give the class that the documentation shows."""
+    """Return the class that the documentation shows."""
     found = re.search(r"```python\n# windy_point\.py\n(.*?)```", YOUR_OWN.read_text(), re.DOTALL)
     assert found
     return found[1]

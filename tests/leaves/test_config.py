@@ -12,7 +12,7 @@ WHO = {"method": "sparc", "env": "DriftingBoat-v0"}
 
 
 def refused(**values: Any) -> str:
-    """Give the message for a bad value: one line."""
+    """Return the message for a bad value: one line."""
     with pytest.raises(UserError) as caught:
         make_config(WHO | values)
     message = str(caught.value)

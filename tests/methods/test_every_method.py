@@ -36,7 +36,7 @@ def build(name: str, phase: str, **values: Any) -> QrSac:
 
 
 def make(name: str, phase: str | None = None, **values: Any) -> QrSac:
-    """Give a method, the same one each time, so that it is compiled once."""
+    """Return a method, the same one each time, so that it is compiled once."""
     return build(name, phase or next(iter(find_method(name).phases)), **values)
 
 
@@ -46,7 +46,7 @@ def compiled(method: QrSac) -> Any:
 
 
 def some_state(method: QrSac, seed: int = 0) -> State:
-    """Give a state with numbers from NumPy, targets unlike their critics and fresh optimisers."""
+    """Return a state with numbers from NumPy, targets unlike their critics and fresh optimisers."""
     rng = np.random.default_rng(seed)
 
     def fill(leaf: Any) -> jax.Array:
@@ -63,7 +63,7 @@ def some_state(method: QrSac, seed: int = 0) -> State:
 
 
 def some_batch(method: QrSac, seed: int = 0, *lead: int) -> Batch:
-    """Give what the replay would: histories only where the method wants them."""
+    """Return what the replay would: histories only where the method wants them."""
     rng = np.random.default_rng(seed)
 
     def draw(*shape: int) -> np.ndarray:
@@ -340,7 +340,7 @@ def test_a_fresh_state(name: str, phase: str) -> None:
 
 
 def variants(*fields: str) -> tuple[Inputs, jax.Array, list[str]]:
-    """Give a row of inputs, and one more for each field in which only that field is another."""
+    """Return a row of inputs, and one more for each field in which only that field is another."""
     rng = np.random.default_rng(5)
     shapes = {"obs": (O,), "action": (A,), "context": (C,), "history": (H, O + A)}
     rows = {name: np.repeat(rng.normal(size=(1, *shape)), 1 + len(fields), axis=0) for name, shape in shapes.items()}

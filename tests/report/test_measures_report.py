@@ -22,7 +22,7 @@ MEASURES = {
 
 
 def judged(results: Results) -> Results:
-    """Give one environment measures: SPARC uses the least energy and parks most carts."""
+    """Return results in which one environment has measures: SPARC uses the least energy and parks most carts."""
     old = results.envs[ENV]
     criteria = make_criteria(ENV, MEASURES, ("parked", "energy"))
     results.envs[ENV] = part = EnvResults(old.space, old.contexts, old.ind, old.returns, criteria=criteria)

@@ -91,7 +91,7 @@ def test_object_arrays_are_refused(tmp_path: Path) -> None:
 
 
 def learner_state() -> Any:
-    """Give a method's whole state with random numbers, and the method."""
+    """Return a method's whole state with random numbers, and the method."""
     small = {"width": 8, "latent": 4, "history_length": 6, "num_quantiles": 3}
     method = get_method("sparc")(make_config({"method": "sparc", "env": "any"} | small), Spec(3, 2, (0.0,), (1.0,)))
     rng = np.random.default_rng(0)

@@ -114,7 +114,7 @@ class Run:
         return self.lineage.space(get_env(self.config.env))
 
     def moved(self, path: Path) -> Run:
-        """Give a new run directory its name, once all that belongs into it is there."""
+        """Rename a new run directory, once all that belongs into it is there, and return the run."""
         try:
             self.path.rename(path)
         except OSError as error:

@@ -37,13 +37,11 @@ class Stage:
 
     def space(self, entry: EnvEntry, before: ContextSpace | None) -> ContextSpace:
         """Return the contexts of the stage; `before` are those of the stage before it, None in a first stage."""
-        known = before or entry.context_space
+        own = before or entry.context_space  # as before, in another variant of the environment
         if self.names:
             own = entry.subset_of(self.names)
-        elif self.ranges or before is None:
-            own = known.with_train(known.region(self.ranges)) if self.ranges else known
-        else:
-            own = known  # the same contexts in another variant of the environment
+        elif self.ranges:
+            own = own.with_train(own.region(self.ranges))
         return own if before is None else before.continued(own)
 
 

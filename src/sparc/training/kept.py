@@ -108,8 +108,9 @@ def open_kept(run: Run, spec: Spec) -> list[Replay]:
 def mixture(run: Run, own: Replay, spec: Spec) -> Mixture | Replay:
     """Return what a run's minibatches are drawn from: its own replay, in a child that keeps some with older ones."""
     parent = run.lineage.parent
-    kept = open_kept(run, spec) if parent is not None and parent.keep else []
-    return Mixture(own, kept, parent.keep, run.config.batch_size) if parent is not None and kept else own
+    if parent is None or not parent.keep or not (kept := open_kept(run, spec)):
+        return own
+    return Mixture(own, kept, parent.keep, run.config.batch_size)
 
 
 def old_rows(share: float, batch_size: int) -> np.ndarray:

@@ -82,7 +82,7 @@ class Simulation:
         self.episodes.switch(context[None])
 
     def push(self, rng: np.random.Generator) -> None:
-        """Give the robot a push."""
+        """Push the robot."""
         self.env.get_wrapper_attr("push")(rng)
 
     def advance(self) -> dict[str, Any]:
