@@ -20,8 +20,8 @@ ROOMS: dict[str, set[str]] = {
     "envs": {"leaves"},
     "acting": {"leaves", "methods", "envs"},
     "runs": {"leaves", "methods", "envs", "acting"},
-    "training": {"leaves", "methods", "envs", "acting", "runs"},
-    "deploy": {"leaves", "methods", "envs", "acting", "runs", "training"},
+    "deploy": {"leaves", "methods", "envs", "acting", "runs"},
+    "training": {"leaves", "methods", "envs", "acting", "runs", "deploy"},
     "suites": {"leaves", "methods", "envs", "acting", "runs"},  # it starts processes that train
     "report": {"leaves", "methods", "envs", "acting", "runs", "suites"},
     "watch": {"leaves", "methods", "envs", "acting", "runs", "deploy", "suites", "report"},
@@ -118,6 +118,7 @@ def test_races_are_registered_when_they_are_asked_for() -> None:
     code = "import sys, sparc.envs as e; e.get_env({!r}); print([*e.all_envs()], 'sparc.envs.racing' in sys.modules)"
     ids = [
         "DriftingBoat-v0", "WindHalfCheetah-v5", "WindHopper-v5", "WindWalker2d-v5", "WindAnt-v5",
+        "MotorHalfCheetah-v5", "MotorWalker2d-v5",
         *(f"{race}-{track}-v0" for track in ("forza", "spring", "mixed-2", "g-track-1")
           for race in ("RaceCars", "RacePowerMass")),
     ]  # fmt: skip

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from sparc.contexts import ContextSpace
 from sparc.envs.boat import env as boat
 from sparc.envs.measures import Measure
+from sparc.envs.motor import env as motor
 from sparc.envs.registry import make_env, make_vector_env, register_env
 from sparc.envs.wind import env as wind
 from sparc.errors import RunFailure, SparcError, UserError
@@ -43,6 +44,7 @@ _LAZY = {  # these bring JAX
 
 boat.register()
 wind.register()
+motor.register()
 
 
 def __getattr__(name: str) -> Any:

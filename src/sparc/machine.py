@@ -8,6 +8,7 @@ import os
 import platform
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -147,6 +148,21 @@ def processor() -> str:
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor()
+
+
+def code_commit() -> str | None:
+    """Return the git commit of this package, with "+changes" where files differ from it; None outside of a clone."""
+    package = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(package), "--no-optional-locks", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stdout
+
+    try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)  # installed into a folder of another clone, it is not
+        return git("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes").strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 INTERRUPTED = 128 + signal.SIGINT  # exit code after Ctrl-C, as a shell has it

@@ -1,4 +1,4 @@
-"""What benches of races tell: memory over steps and cars, the time of a trained policy, and what is missing."""
+"""What benches tell of races and workers, with which options, and how matrix products are counted."""
 
 import json
 import subprocess
@@ -13,6 +13,7 @@ import sparc
 from sparc import cli
 from sparc.cli import bench, benches
 from sparc.config import PRESETS
+from sparc.training.workers import processes
 
 BOAT, CARS = "DriftingBoat-v0", "RaceCars-g-track-1-v0"
 
@@ -87,6 +88,11 @@ def test_evaluations_are_timed_with_a_runs_own_policy(
         (("time-to-return", "RUN", "--return", "100"), "RUN is not a run directory"),
         (("time-to-return", "RUN", "--return", "100", "--method", "rma"), "--method does not go with a run"),
         (("rollout", "--steps", "many"), "--steps must be a whole number"),
+        (("train", "--workers", "4"), "--workers is for `sparc bench workers`, not for `train`"),
+        (("rollout", "--seconds", "4"), "--seconds is for `sparc bench workers`, not for `rollout`"),
+        (("workers", "--workers", "0"), "--workers must be at least 1, not 0"),
+        (("workers", "--workers", "1e4"), "workers must be a whole number from 0 to 4,096"),
+        (("workers", "--env", CARS), f"{CARS} has no real-time twin: choose one of {BOAT}, "),
     ],
 )
 def test_what_does_not_go_together(
@@ -102,6 +108,53 @@ def test_a_missing_simulator_is_a_mistake_of_the_user(
     done = sparc_cli("bench", "rollout", "--env", CARS, "--preset", "racing", env={"PATH": "/nowhere"})
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("sparc: racing needs TORCS") and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_workers_are_measured_beside_the_learner_alone(
+    measure: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparc.cli import bench_workers  # brings JAX
+
+    monkeypatch.setattr(bench_workers, "SIMULATORS", (1,))
+    monkeypatch.setattr(bench_workers, "TRAFFIC", (64,))
+    asked = ("--env", BOAT, "--method", "only-obs", "--preset", "light", "--workers", "2", "--seconds", "2")
+    found = measure("workers", *asked)
+    real = found["real_time"]
+    assert (real["workers"], real["restarts"]) == (2, 0) and 40 <= real["ticks"] < 100
+    assert 10.0 < real["steps_per_s"] <= 30.0  # 20 on a machine that has the time
+    assert 0 < real["ratio_range"][0] <= real["ratio"] <= real["ratio_range"][1]
+    assert 0 < real["median_pause_ms"] <= real["longest_pause_ms"]
+    assert 20.0 < real["worker_mb"] < 200.0 and 0 < real["daemons_core_share"] < 1
+    assert real["within_budget"].keys() == real["budgets"].keys() <= real.keys()
+    assert found["simulators"][0]["steps_per_s"] > 100.0
+    assert found["traffic"][0]["workers"] == 64 and found["traffic"][0]["arrived_share"] > 0.2
+    assert not left_behind()
+
+
+def left_behind() -> list[str]:
+    """Return the names of processes that this one has started and that are still there."""
+    return [processes.name_of(one) for one in processes.descendants()]
+
+
+def test_made_up_traffic_is_what_workers_send() -> None:
+    import numpy as np
+
+    from sparc.training.replay import Replay
+    from sparc.training.workers.traffic import Noise
+
+    length, episode = 4, 12
+    replay = Replay(
+        None, capacity=1_000, num_envs=2, obs_size=3, action_size=2, context_size=1, history_length=length, n_step=1,
+        discount=0.9,
+    )  # fmt: skip
+    noises = [Noise((3, 2, 1), length, episode, (1, worker, 0, 0)) for worker in range(3)]
+    sent = [block for _ in range(6) for noise in noises for block in noise.blocks(5, "", 0)]
+    assert sum(map(replay.put, sent)) == 3 * 6 * 5 == replay.total
+    first = [(len(block.past), len(block.rows) - 1, block.ended) for block in sent if block.stream[1] == 0]
+    assert first[:5] == [(0, 5, False), (4, 5, False), (4, 2, True), (0, 3, False), (3, 5, False)]
+    assert np.isfinite(replay.sample(np.random.default_rng(0), (2, 4), history=True, next_history=False).obs).all()
 
 
 def test_products_are_those_of_an_update() -> None:

@@ -101,7 +101,7 @@ def test_an_untrained_checkpoint_is_tested_with_a_warning(
         run = Run.create(
             make_config({"method": method, "env": BOAT, **tiny, "updates": updates}), tmp_path / f"{after}"
         )
-        Trainer(run, lambda record: None).venv.close()
+        Trainer(run, lambda record: None).close()
         run.close()
         for words in (["evaluate", str(run.path), "--grid", "2"], ["replay", str(run.path)]):
             assert cli.main(words) == 0

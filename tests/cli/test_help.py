@@ -103,6 +103,7 @@ def test_envs(sparc_cli: Cli) -> None:
     for id, text in (row for row in rows if len(row) == 2):
         told[id or [*told][-1]] = [*told.get(id or [*told][-1], []), text]
     robots = [f"Wind{robot}-v5" for robot in ("HalfCheetah", "Hopper", "Walker2d", "Ant")]
+    robots += ["MotorHalfCheetah-v5", "MotorWalker2d-v5"]
     assert [id for id in told if not id.startswith("Race")] == [BOAT, *robots]
     assert told["RaceCars-forza-v0"][-3:] == [
         "20 features: 3,708 contexts, tested 515",

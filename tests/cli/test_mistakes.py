@@ -118,7 +118,7 @@ def test_options_win_over_the_file_and_the_file_over_the_preset(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = []
-    monkeypatch.setattr(train, "train_run", lambda run: made.append(run.config) or 0)
+    monkeypatch.setattr(train, "train_run", lambda run, **how: made.append(run.config) or 0)
     monkeypatch.chdir(tmp_path)
     Path("my.yaml").write_text("batch_size: 17\nwidth: 9\nmethod: rma\nenv_options: {change_probability: 0.5}\n")
     words = ["train", "sparc", BOAT, "--preset", "light", "--config", "my.yaml", "--width", "11", "--tune-temperature"]
@@ -131,7 +131,7 @@ def test_options_win_over_the_file_and_the_file_over_the_preset(
 def test_an_environment_may_have_a_preset_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     monkeypatch.setattr("sparc.runs.run.Run.create", lambda config, path, lineage: config)
-    monkeypatch.setattr(train, "train_run", lambda config: made.append(config.updates) or 0)
+    monkeypatch.setattr(train, "train_run", lambda config, **how: made.append(config.updates) or 0)
     race, wind, boat = "RaceCars-forza-v0", "WindHopper-v5", "DriftingBoat-v0"
     for words in ([race], [race, "--preset", "mujoco"], [wind], [boat]):
         assert cli.main(["train", "sparc", *words]) == 0

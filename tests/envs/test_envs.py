@@ -16,8 +16,8 @@ import sparc
 from sparc.envs.boat.env import BoatVectorEnv
 from sparc.envs.contextual import ContextualEnv, ContextualVectorEnv, pack_rng, unpack_rng
 from sparc.envs.registry import all_envs, get_env
+from sparc.envs.robots.robots import HALF_CHEETAH, load_robot
 from sparc.envs.sync import SyncContextualVectorEnv
-from sparc.envs.wind.env import ROBOTS, load_robot
 from sparc.errors import RunFailure, UserError
 
 ROOT = Path(__file__).parents[2]  # where a relative PYTHONPATH holds
@@ -149,15 +149,15 @@ def test_other_warnings_of_mujoco_reach_the_user(monkeypatch: pytest.MonkeyPatch
         data.qpos[0] = np.nan
         mujoco.mj_checkPos(model, data)
 
-    monkeypatch.setattr("sparc.envs.wind.env.load_env_creator", lambda base: unstable)
+    monkeypatch.setattr("sparc.envs.robots.robots.load_env_creator", lambda base: unstable)
     with pytest.warns(UserWarning, match="MuJoCo: Nan, Inf or huge value in QPOS") as warned:
-        load_robot(ROBOTS["WindHalfCheetah-v5"])
+        load_robot(HALF_CHEETAH)
     assert len(warned) == 1  # and not the one that the user can do nothing about
     assert mujoco.get_mju_user_warning() is None
     heard: list[str] = []
     mujoco.set_mju_user_warning(heard.append)
     try:
-        load_robot(ROBOTS["WindHalfCheetah-v5"])
+        load_robot(HALF_CHEETAH)
         assert mujoco.get_mju_user_warning() == heard.append
     finally:
         mujoco.set_mju_user_warning(None)
@@ -412,7 +412,10 @@ def test_generators_survive_packing() -> None:
 # A switch in mid-episode
 
 
-@pytest.mark.parametrize("id", ["DriftingBoat-v0", *(id for id in sorted(all_envs()) if id.startswith("Wind"))])
+SWITCHING = [id for id in sorted(all_envs()) if id.startswith(("DriftingBoat", "Motor", "Wind"))]
+
+
+@pytest.mark.parametrize("id", SWITCHING)
 @pytest.mark.parametrize("change_probability", [0.0, 0.5])
 def test_single_and_vector_switch_alike(id: str, change_probability: float) -> None:
     """Contexts are drawn before the switch; the new ones stay, whatever change_probability says."""

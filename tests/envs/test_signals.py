@@ -14,7 +14,7 @@ from sparc.envs.racing import RACES
 from sparc.envs.racing.course import FELT, OBSERVATION, OBSERVATION_SIZE
 from sparc.envs.racing.env import Spaces
 from sparc.envs.registry import get_env
-from sparc.envs.wind.env import ROBOTS, load_robot
+from sparc.envs.robots.robots import ANT, HALF_CHEETAH, HOPPER, WALKER2D, Robot, load_robot
 from sparc.errors import UserError
 
 SPACE = ContextSpace.box(m=("kg", (0.9, 1.1), (0.5, 1.5)))
@@ -31,9 +31,8 @@ def test_every_shipped_environment_names_its_signals(id: str) -> None:
     env.close()
 
 
-@pytest.mark.parametrize("id", ROBOTS)
-def test_the_robots_signals_are_those_of_their_models(id: str) -> None:
-    robot = ROBOTS[id]
+@pytest.mark.parametrize("robot", [HALF_CHEETAH, HOPPER, WALKER2D, ANT], ids=lambda robot: robot.base.split(":")[1])
+def test_the_robots_signals_are_those_of_their_models(robot: Robot) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MuJoCo's, of Gymnasium's model
         env = load_robot(robot)

@@ -68,7 +68,7 @@ def resumed(suite: Path) -> Any:
         arrays = checkpoint.flatten(trainer.state, "") | trainer.collector.get_state() | trainer.replay.cursor()
         batch = trainer.replay.sample(np.random.default_rng(0), (64,), history=True, next_history=False)
         kept = [{k: v for k, v in record.items() if k != "crc32"} for record in run.records()]
-        trainer.venv.close()
+        trainer.close()
         return {name: np.asarray(array).tobytes() for name, array in arrays.items()}, str(kept), str(batch)
     finally:
         run.close()

@@ -18,7 +18,7 @@ CARS = ContextSpace(
 
 def test_the_paper_grid_has_121_ind_and_320_ood_cells() -> None:
     for id, entry in all_envs().items():
-        if id.startswith("Wind"):
+        if id.startswith(("Motor", "Wind")):
             grid = entry.context_space.grid(21)
             assert grid.shape == (441, 2)
             assert entry.context_space.is_train(grid).sum() == 121

@@ -41,7 +41,7 @@ NEEDY = {
 }
 WITHOUT_OPENGL = """
 def pytest_collection_finish(session):
-    from sparc.envs.wind import view
+    from sparc.envs.robots import view
 
     view.OFF_SCREEN.update(dict.fromkeys(view.OFF_SCREEN, "libmissing.so"))
 """

@@ -350,8 +350,8 @@ def test_contradictory_options_are_refused_in_one_line(values: dict[str, Any], r
     assert "\n" not in str(refused.value) and next(iter(values)) in str(refused.value).replace("chunk", "policy_delay")
 
 
-def test_the_wind_starts_from_it() -> None:
-    for id in ("WindHalfCheetah-v5", "WindHopper-v5", "WindWalker2d-v5", "WindAnt-v5"):
+def test_the_robots_start_from_it() -> None:
+    for id in ("WindHalfCheetah-v5", "WindHopper-v5", "WindWalker2d-v5", "WindAnt-v5", "MotorHalfCheetah-v5"):
         assert get_env(id).preset == "fast"
     assert get_env(BOAT).preset == "mujoco" and PRESETS["mujoco"] == {}
 

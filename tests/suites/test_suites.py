@@ -33,7 +33,7 @@ def test_the_provided_suites_are_the_papers() -> None:
     ours = provided()
     assert {name: len(suite.members()) for name, suite in ours.items()} == {
         "continual-boat": 51, "continual-cheetah": 78, "continual-cars": 48,
-        "mujoco": 150, "mujoco-paper": 75, "history-length": 50, "rollout-policy": 20, "smoke": 5,
+        "mujoco": 150, "motor": 50, "mujoco-paper": 75, "history-length": 50, "rollout-policy": 20, "smoke": 5,
         "race-cars": 80, "race-power-mass": 40, "race-physics-update": 40, "race-rollout-policy": 20, "race-long": 9,
     }  # fmt: skip
     lengths = {member.config.history_length for member in ours["history-length"].members()}

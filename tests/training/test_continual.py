@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -16,12 +17,15 @@ import numpy as np
 import pytest
 
 import sparc
+from sparc.acting.inference import ContextEstimator
+from sparc.acting.policy import infer
 from sparc.deploy import contract
 from sparc.deploy.export import from_run
 from sparc.envs.racing.torcs.installation import Installation
 from sparc.errors import RunFailure, UserError
 from sparc.files import Lock
 from sparc.runs import checkpoint
+from sparc.runs.load import load_with_psi
 from sparc.runs.run import Run
 from sparc.runs.stages import Stage
 from sparc.runs.tests import evaluate_run, read_written
@@ -77,7 +81,7 @@ def test_a_child_learns_from_its_own_region_and_the_kept_replay(child: Path) -> 
     run = Run.open(child)
     trainer = Trainer(run, lambda record: None)
     try:
-        batch = trainer.source.sample(np.random.default_rng(0), (20, 8), history=8, next_history=False)
+        batch = trainer.batches.sample(np.random.default_rng(0), (20, 8), history=8, next_history=False)
     finally:
         trainer.close()
         run.close()
@@ -129,6 +133,50 @@ def test_rma_goes_on_with_both_phases_or_the_adapter_alone(
     same = {name for name in before if name.startswith("state.expert") and np.array_equal(before[name], after[name])}
     assert bool(same) == only_adapter
     sparc.resume(run.path)
+
+
+def test_without_contexts_steps_are_stored_with_what_the_history_tells(
+    parent: Path, tmp_path: Path, assert_same_run: Compare
+) -> None:
+    """The true contexts must not leak into the replay, and an interruption must not change the labels."""
+    how: dict[str, Any] = {"no_context": True, "keep": 0, "updates": 100}
+    whole = sparc.continue_run(parent, NEW, **how, run_dir=tmp_path / "whole")
+
+    def interrupt(record: dict[str, Any]) -> None:
+        if record.get("updates") == 50:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit):
+        sparc.continue_run(parent, NEW, **how, run_dir=tmp_path / "parts", report=interrupt)
+    sparc.resume(tmp_path / "parts")
+    assert_same_run(tmp_path / "parts", whole)
+
+    run = Run.open(whole)
+    trainer = Trainer(run, lambda record: None)
+    batch = trainer.replay.sample(np.random.default_rng(0), (200,), history=True, next_history=True)
+    trainer.close()
+    run.close()
+    policy, psi = load_with_psi(Run.open(parent), Run.open(parent).choose("best"))
+    assert psi is not None
+    estimator = ContextEstimator(psi, run.space)
+    for contexts, history in ((batch.context, batch.history), (batch.next_context, batch.next_history)):
+        assert contexts == pytest.approx(estimator.estimate(infer(policy.actor, history)), abs=1e-4)
+    assert not run.space.train.contains(batch.context).all(), "a barely trained φ cannot know the region"
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        ("rma", "--no-context needs one phase, and RMA has 2"),
+        ("history-input", "History Input learns without contexts as it is"),
+        ("oracle", "Oracle observes the context"),
+    ],
+)
+def test_who_cannot_read_contexts_back(method: str, says: str, tiny: dict[str, Any], tmp_path: Path) -> None:
+    old = sparc.train(method, BOAT, run_dir=tmp_path / "old", **tiny, updates=100)
+    with pytest.raises(UserError, match=says):
+        sparc.continue_run(old, NEW, no_context=True, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_guard_keeps_the_parents_policy(parent: Path, tmp_path: Path) -> None:
@@ -206,7 +254,7 @@ def test_an_environment_of_ones_own(kind: type[Point], tiny: dict[str, Any], tmp
     run = Run.open(sparc.continue_run(old, {"wind": (0.9, 1.0)}, updates=10, keep=0.5, run_dir=tmp_path / "new"))
     assert kind.context_space is WIND, "the class was changed"
     trainer = Trainer(run, lambda record: None)
-    assert ((trainer.venv.contexts >= 0.9) & (trainer.venv.contexts <= 1.0)).all()
+    assert ((trainer.collector.venv.contexts >= 0.9) & (trainer.collector.venv.contexts <= 1.0)).all()
     trainer.close()
     run.close()
 

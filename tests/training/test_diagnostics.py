@@ -222,7 +222,7 @@ def test_the_logged_values_are_those_of_the_checkpoint(runs: dict[str, Path]) ->
     record = evaluations(run.path)[-1]
     trainer = Trainer(run, lambda _: None)  # at its end
     before = trainer.replay.cursor(), trainer.collector.steps
-    space, method = trainer.venv.context_space, trainer.method
+    space, method = trainer.evaluator.space, trainer.method
     expert = method.variants(trainer.state)["expert"]
     policies = {"newest_return": method.rollout_policy(trainer.state), "expert_return": expert}
     for name, actor in policies.items():

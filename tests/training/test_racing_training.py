@@ -60,8 +60,8 @@ def test_a_simulator_killed_during_training_changes_no_bit_of_the_run(
         run = Run.create(config, tmp_path / name)
         run.lock()
         trainer = Trainer(run, report)
-        assert isinstance(trainer.venv, RaceVectorEnv)
-        simulator = trainer.venv._field._parts[0][1]
+        assert isinstance(trainer.collector.venv, RaceVectorEnv)
+        simulator = trainer.collector.venv._field._parts[0][1]
         real_begin, simulator.begin = simulator.begin, begin  # type: ignore[method-assign]
         with Stop() as stop:
             trainer.loop(stop)

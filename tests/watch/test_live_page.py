@@ -62,6 +62,18 @@ def ink(browser: webdriver.Chrome, selector: str) -> int:
     return int(browser.execute_script(script, selector))
 
 
+@pytest.mark.parametrize("id, title", [("WindWalker2d-v5", "The wind"), ("MotorWalker2d-v5", "The context")])
+def test_a_robot_is_drawn_with_and_without_wind(
+    tiny_run: Callable[..., Path], visit: Visit, id: str, title: str
+) -> None:
+    with serving([tiny_run("oracle", id)]) as server:
+        page = visit(server)
+        until(page, lambda: text(page, "#what") == title)
+        until(page, lambda: ink(page, ".card .scene") > 50)
+        check_quiet(page)
+        page.get("about:blank")
+
+
 def test_a_slider_moves_the_context_and_phi_follows(pair: Server, visit: Visit) -> None:
     page = visit(pair)
     until(page, lambda: "φ believes" in text(page, ".card .belief"))

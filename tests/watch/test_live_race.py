@@ -28,7 +28,7 @@ CARS, POWER_MASS = "RaceCars-g-track-1-v0", "RacePowerMass-g-track-1-v0"
 def begin(env: str, folder: Path) -> Path:
     """Make a run that has only begun, as if it had been told to race: a test is a flying lap all the same."""
     run = Run.create(make_config({"method": "sparc", "env": env, "env_options": {"setting": "race"}, **TINY}), folder)
-    Trainer(run, lambda record: None).venv.close()
+    Trainer(run, lambda record: None).close()
     run.close()
     return run.path
 

@@ -20,7 +20,7 @@ import sparc
 from sparc.contexts import ContextSpace, Finite
 from sparc.deploy.load import open_source
 from sparc.envs.contextual import ContextualEnv
-from sparc.envs.wind import view as wind_view
+from sparc.envs.robots import view as robot_view
 from sparc.errors import RunFailure, UserError
 from sparc.watch import video
 from sparc.watch.play import default_path, describe, middle, panel_width, parse_context, play, report, titles
@@ -40,8 +40,8 @@ def loads(library: str) -> bool:
 @pytest.fixture(scope="module")
 def opengl() -> None:
     """OpenGL without a screen."""
-    if not any(map(loads, wind_view.OFF_SCREEN.values())):
-        skip_or_fail(f"neither EGL nor OSMesa: {wind_view.REMEDY}")
+    if not any(map(loads, robot_view.OFF_SCREEN.values())):
+        skip_or_fail(f"neither EGL nor OSMesa: {robot_view.REMEDY}")
 
 
 needs_opengl = pytest.mark.usefixtures("opengl")
@@ -270,16 +270,16 @@ def test_no_screen_is_needed_and_nothing_is_said(tmp_path: Path) -> None:
 
 
 def test_without_opengl_the_packages_are_named(boat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wind_view, "OFF_SCREEN", {"egl": "libNothing.so", "osmesa": "libNeither.so"})
+    monkeypatch.setattr(robot_view, "OFF_SCREEN", {"egl": "libNothing.so", "osmesa": "libNeither.so"})
     play(boat, None, [tmp_path / "a.gif"], steps=1)  # needs none
     with pytest.raises(UserError, match="apt-get install libegl1 libgl1-mesa-dri"):
         sparc.make_env(CHEETAH, render_mode="rgb_array")
-    monkeypatch.setattr(wind_view, "OFF_SCREEN", {"egl": "libNothing.so", "osmesa": "libc.so.6"})
-    wind_view.choose_backend()
+    monkeypatch.setattr(robot_view, "OFF_SCREEN", {"egl": "libNothing.so", "osmesa": "libc.so.6"})
+    robot_view.choose_backend()
     assert os.environ["MUJOCO_GL"] == "osmesa"
     monkeypatch.delenv("MUJOCO_GL")
     monkeypatch.setenv("DISPLAY", ":0")
-    wind_view.choose_backend()
+    robot_view.choose_backend()
     assert "MUJOCO_GL" not in os.environ
 
 

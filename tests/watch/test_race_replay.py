@@ -38,7 +38,7 @@ def begun(torcs: Installation, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of car races that has only begun: an untrained policy."""
     config = make_config({"method": "only-obs", "env": CARS, **TINY})
     run = Run.create(config, tmp_path_factory.mktemp("cars") / "run")
-    Trainer(run, lambda record: None).venv.close()
+    Trainer(run, lambda record: None).close()
     run.close()
     return run
 

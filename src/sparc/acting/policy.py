@@ -27,6 +27,12 @@ def _encode(actor: Actor, inputs: Inputs) -> Array:
     return actor.latent(inputs)
 
 
+def infer(adapter: Actor, history: np.ndarray) -> np.ndarray:
+    """Return φ(h) of histories (N, H, O+A) as (N, Z); the observations in them are the environment's own."""
+    obs = history[:, -1, : adapter.norm.mean.size] if adapter.norm is not None else None
+    return np.asarray(_encode(adapter, Inputs(obs, history=history)), np.float64)
+
+
 class Policy:
     """Acts for one environment, or for N side by side, from observations alone.
 

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from importlib import metadata
 
-from sparc.cli import bench, continual, demo, deploy, evaluate, lists, live, racing, suite, train, watch
+from sparc.cli import bench, continual, demo, deploy, evaluate, lists, live, racing, suite, train, watch, workers
 from sparc.cli.parser import Commands, Parser, add_common, show_help
 from sparc.errors import SparcError, explain_os_error, unknown
 from sparc.machine import INTERRUPTED
@@ -29,6 +29,7 @@ COMMANDS = (
     demo,
     train,
     continual,
+    workers,
     evaluate,
     deploy,
     watch,

@@ -17,6 +17,7 @@ from sparc.errors import RunFailure, UserError, unknown
 TIME_TO_RETURN = "time-to-return"  # reads runs instead of measuring, see runs/time_to_return.py
 NAMES = (*BENCHES, TIME_TO_RETURN)
 ONE_CORE = ("learner", "train", "rollout", "replay", "policy")
+ONE_THREAD = (*ONE_CORE, "workers")  # which has processes of its own: they need the other cores
 ALONE = "SPARC_BENCH_CHILD"  # set in the process that measures
 EXAMPLES = f"""\
 sparc bench learner --env WindHalfCheetah-v5
@@ -24,6 +25,7 @@ sparc bench train --env WindHopper-v5
 sparc bench rollout --env RaceCars-forza-v0 --steps 1e6
 sparc bench policy --backend numpy
 sparc bench evaluate RUN
+sparc bench workers --workers 20 --seconds 600
 sparc bench {TIME_TO_RETURN} RUN RUN2 --return 8000"""
 
 
@@ -50,6 +52,14 @@ def add(commands: Commands) -> None:
         "--steps", type=parse_int(), metavar="N",
         help="rollout: at least N steps, to see whether memory stays flat, e.g. 1e6",
     )  # fmt: skip
+    bench.add_argument(
+        "--workers", type=parse_int(), metavar="N",
+        help=f"workers: so many of them in real time (default {BenchArgs().workers})",
+    )  # fmt: skip
+    bench.add_argument(
+        "--seconds", type=parse_int(), metavar="S",
+        help=f"workers: measure them so long without a break (default {BenchArgs().seconds:.0f})",
+    )  # fmt: skip
 
 
 def parse_name(text: str) -> str:
@@ -72,6 +82,9 @@ def measure(parsed: argparse.Namespace) -> int:
         raise UserError(f"--{next(iter(given))} does not go with a run, which has its own: leave one of them out")
     if parsed.steps and parsed.what != "rollout":
         raise UserError(f"--steps is for `sparc bench rollout`, not for `{parsed.what}`")
+    for name in ("workers", "seconds"):
+        if getattr(parsed, name) is not None and parsed.what != "workers":
+            raise UserError(f"--{name} is for `sparc bench workers`, not for `{parsed.what}`")
     if parsed.value is not None and parsed.what != TIME_TO_RETURN:
         raise UserError(f"--return is for `sparc bench {TIME_TO_RETURN}`, not for `{parsed.what}`")
     if parsed.backend is not None and parsed.what != "policy":
@@ -87,13 +100,22 @@ def measure(parsed: argparse.Namespace) -> int:
     from sparc.runs.run import Run
 
     args = BenchArgs(**given, steps=parsed.steps or 0, run=parsed.runs[0] if parsed.runs else None)
-    args = args._replace(backend=parsed.backend or args.backend)
+    args = args._replace(
+        backend=parsed.backend or args.backend, workers=parsed.workers or args.workers,
+        seconds=parsed.seconds or args.seconds,
+    )  # fmt: skip
     if args.run:
         Run.open(args.run)
     else:
         args = args._replace(preset=parsed.preset or get_env(args.env).preset)
         find_method(args.method)
         make_config({"method": args.method, "env": args.env}, args.preset)
+    if parsed.what == "workers":
+        from sparc.envs.real_time import real_time_id
+        from sparc.training.workers.options import WorkerOptions
+
+        real_time_id(args.env)
+        WorkerOptions(args.workers).check()
     print(measure_alone(parsed.what, args))
     return 0
 
@@ -112,15 +134,15 @@ def time_to_return(runs: list[Path], value: float | None) -> int:
 
 
 def measure_alone(what: str, args: BenchArgs) -> str:
-    """Measure in a fresh process on one core (evaluate: on all), whose libraries have not started threads yet."""
+    """Measure in a fresh process, whose libraries have not started threads yet; on one core, where that is enough."""
     if os.environ.get(ALONE):
         about = {"env": args.env, "method": args.method, "preset": args.preset}
         if args.run:
             about = {"run": str(args.run)}
         return json.dumps(BENCHES[what](args) | {"bench": what, **about, "machine": machine()}, indent=1)
     environment = os.environ | {ALONE: "1"}
-    if what in ONE_CORE:
-        environment |= {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    if what in ONE_THREAD:
+        environment |= {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")}
     command = [sys.executable, "-m", "sparc", "bench", what]
     if args.run:
         command.append(str(args.run))
@@ -128,6 +150,8 @@ def measure_alone(what: str, args: BenchArgs) -> str:
         command += ["--env", args.env, "--method", args.method, "--preset", args.preset]
     if what == "policy":
         command += ["--backend", args.backend]
+    if what == "workers":
+        command += ["--workers", str(args.workers), "--seconds", f"{args.seconds:.0f}"]
     if args.steps:
         command += ["--steps", str(args.steps)]
     pin = (lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})) if what in ONE_CORE else None

@@ -29,11 +29,13 @@ class BenchArgs(NamedTuple):
     steps: int = 0  # rollout: at least so many steps
     run: Path | None = None  # evaluate: this run's environment and policy instead
     backend: str = "jax"  # policy: what acts
+    workers: int = 20  # workers: so many of them, in real time
+    seconds: float = 30.0  # workers: without a break
 
 
 def machine() -> dict[str, Any]:
     """Name what was measured on."""
-    from sparc.runs.run import session
+    from sparc.runs.sessions import session
 
     described = session(0)
     return {**described["machine"], "jax": described["versions"]["jax"], "mujoco": described["versions"]["mujoco"]}
@@ -208,7 +210,7 @@ def bench_rollout(args: BenchArgs) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as folder:
         made = trainer(folder, args)
-        venv, config = made.venv, made.config
+        venv, config = made.collector.venv, made.config
         action = np.zeros(venv.action_space.shape, np.float32)
         counted: Counter[str] = Counter()
 
@@ -220,7 +222,6 @@ def bench_rollout(args: BenchArgs) -> dict[str, Any]:
                 venv.reset(options={"reset_mask": ended})
                 counted["context_changes"] += int((venv.contexts != before).any(axis=1).sum())
 
-        made.collector.policy.actor = made.method.rollout_policy(made.state)
         acting = rate(lambda: made.collect(random=False)) * config.chunk * config.steps_per_update
         memory = simulator_memory()
         alone = rate(step) * venv.num_envs
@@ -275,7 +276,7 @@ def bench_policy(args: BenchArgs) -> dict[str, Any]:
         made, target = trainer(folder, args), Path(folder) / "export"
         policy = made.make_policy()
         obs = np.random.default_rng(0).normal(size=policy.obs_size).astype(np.float32)
-        context = {"context": made.venv.context_space.centre} if policy.reads == "context" else {}
+        context = {"context": made.evaluator.space.centre} if policy.reads == "context" else {}
         about: dict[str, Any] = {"backend": args.backend}
         if args.backend != "jax":
             made.save()
@@ -333,6 +334,13 @@ def bench_evaluate(args: BenchArgs) -> dict[str, Any]:
     }
 
 
+def bench_workers(args: BenchArgs) -> dict[str, Any]:
+    """What collecting with workers costs the learner."""
+    from sparc.cli.bench_workers import measure
+
+    return measure(args)
+
+
 BENCHES: dict[str, Callable[[BenchArgs], dict[str, Any]]] = {
     "learner": bench_learner,
     "train": bench_train,
@@ -340,4 +348,5 @@ BENCHES: dict[str, Callable[[BenchArgs], dict[str, Any]]] = {
     "replay": bench_replay,
     "policy": bench_policy,
     "evaluate": bench_evaluate,
+    "workers": bench_workers,
 }

@@ -6,13 +6,16 @@ import argparse
 from pathlib import Path
 
 from sparc.cli.parser import Commands, add_checkpoint, parse_float, parse_int, parse_option, parse_region
+from sparc.cli.workers import add_options
+from sparc.runs.stages import KEEP
 
 EXAMPLES = """\
 sparc continue RUN --train-region x=-5:5,z=-10:10
 sparc continue RUN --train-region x=0.5:1 --keep 0.5 --updates 2000 --guard
 sparc continue RUN --train-cars kart-03 rally-07       (racing: RaceCars)
 sparc continue RUN --physics updated                   (racing)
-sparc continue RUN --only-adapter                      (RMA: φ alone)"""
+sparc continue RUN --only-adapter                      (RMA: φ alone)
+sparc continue RUN --no-context                        (SPARC, experimental)"""
 
 
 def add(commands: Commands) -> None:
@@ -37,8 +40,8 @@ def add(commands: Commands) -> None:
         help="options of the environment that have changed",
     )  # fmt: skip
     command.add_argument(
-        "--keep", type=parse_float, default=0.25, metavar="SHARE",
-        help="share of each minibatch that is drawn from what the stages before have seen (default 0.25)",
+        "--keep", type=parse_float, default=KEEP, metavar="SHARE",
+        help=f"share of each minibatch that is drawn from what the stages before have seen (default {KEEP})",
     )  # fmt: skip
     command.add_argument(
         "--updates", type=parse_int(), metavar="N", help="updates of this stage (default a tenth of the run's)"
@@ -47,6 +50,10 @@ def add(commands: Commands) -> None:
         "--guard", action="store_true", help="never select a policy that is worse than RUN's in any stage's settings"
     )
     command.add_argument("--only-adapter", action="store_true", help="RMA: leave the expert as it is and train φ alone")
+    command.add_argument(
+        "--no-context", action="store_true",
+        help="SPARC, experimental: do without the true contexts, and take what RUN's φ reads from the history for them",
+    )  # fmt: skip
     add_checkpoint(command)
     command.add_argument(
         "--set", nargs="+", action="extend", type=parse_option, default=[], metavar="K=V",
@@ -58,6 +65,7 @@ def add(commands: Commands) -> None:
         metavar="DIR",
         help="a new directory (default runs/<env>/<method>/seed<k>-<utc>-stage<n>)",
     )
+    add_options(command, "default: in this process, in step with learning")
 
 
 def start(parsed: argparse.Namespace) -> int:
@@ -66,7 +74,9 @@ def start(parsed: argparse.Namespace) -> int:
     from sparc.machine import adopt_thread_flags
     from sparc.runs.run import Run
     from sparc.runs.stages import Stage
+    from sparc.training.workers.options import resolve
 
+    workers = resolve(parsed.workers, parsed.cluster, parsed.no_context)
     parent = Run.open(parsed.run)
     for session in parent.manifest()["sessions"][-1:]:
         adopt_thread_flags(session.get("flags", {}))  # before JAX is loaded
@@ -81,8 +91,9 @@ def start(parsed: argparse.Namespace) -> int:
         updates=parsed.updates,
         guard=parsed.guard,
         only_adapter=parsed.only_adapter,
+        no_context=parsed.no_context,
         which=parsed.checkpoint or "best",
         path=parsed.run_dir,
         changes=dict(parsed.set),
     )
-    return train_run(child)
+    return train_run(child, workers=lambda: workers)

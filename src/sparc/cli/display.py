@@ -91,7 +91,13 @@ class TrainingBar:
         if record["updates"] == 0:
             filling = record["env_steps"] < self.config.random_steps
             stage = ("random actions" if self.is_first else "first steps") if filling else "compiling"
+            if filling and not record.get("workers", 1):
+                stage = "starting workers"
             parts.append(stage)
+        if "workers" in record:
+            parts.append(f"{record['workers']:.0f} workers {record['workers_steps_per_s']:,.0f}/s")
+            if "achieved_steps_per_update" in record:
+                parts.append(f"{record['achieved_steps_per_update']:.3g} steps/update")
         if record["episode_return"] is not None:
             parts.append(f"return {record['episode_return']:,.1f}")
         if record["evaluation"] is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from sparc.cli.parser import Commands, Parser, parse_int
@@ -20,7 +21,8 @@ sparc suite run mujoco --envs WindHopper-v5 --methods sparc rma --jobs 4
 sparc suite run my.yaml"""
 REPORT_EXAMPLES = """\
 sparc suite report mujoco
-sparc suite report mujoco --out results/mujoco"""
+sparc suite report mujoco --out results/mujoco
+sparc suite report mujoco --published results/mujoco --out results/mujoco"""
 
 
 def add(commands: Commands) -> None:
@@ -62,6 +64,10 @@ def add_suite(parser: Parser) -> None:
     """Add the arguments that name a suite and its folder."""
     parser.add_argument("suite", metavar="SUITE", help="a suite's name, see `sparc suite list`, or a YAML file")
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the suite's folder (default runs/<suite>)")
+    parser.add_argument(
+        "--published", nargs="+", type=Path, default=[], metavar="DIR",
+        help="folders that `sparc suite report` has written: what is done there need not be run",
+    )  # fmt: skip
 
 
 def list_suites(parsed: argparse.Namespace) -> int:
@@ -76,11 +82,13 @@ def list_suites(parsed: argparse.Namespace) -> int:
 def run_suite(parsed: argparse.Namespace) -> int:
     """`sparc suite run`."""
     from sparc.suites.plan import add_to_plan, folder_of, planned
+    from sparc.suites.published import Published
 
-    folder = folder_of(parsed.suite, parsed.run_dir)
+    folder, published = folder_of(parsed.suite, parsed.run_dir), Published(parsed.published)
     suite = add_to_plan(
         parsed.suite,
         folder,
+        published,
         updates=parsed.updates,
         seeds=parsed.seeds,
         envs=parsed.envs,
@@ -88,27 +96,29 @@ def run_suite(parsed: argparse.Namespace) -> int:
     )
 
     from sparc.suites.runner import Runner
+    from sparc.training.workers.options import WorkerOptions
 
-    runner = Runner(suite, folder, parsed.jobs)
+    WorkerOptions(suite.workers).check()  # once, instead of in each run
+    runner = Runner(suite, folder, parsed.jobs, published)
     count, all_planned = len(runner.members), len(planned(parsed.suite, folder).members())
     others = f" (of {all_planned} in the folder's plan)" if all_planned > count else ""
     print(f"{suite.name}: {count} run{'s' * (count > 1)}{others} in {folder}, {runner.jobs} at a time", flush=True)
     done = runner.run()
     print(runner.conclusion())
     if done:
-        where = f" --run-dir {parsed.run_dir}" if parsed.run_dir else ""
-        print(f"next: sparc suite report {parsed.suite}{where}")
+        print(f"next: {command_of(parsed, 'report', ('run_dir', 'published'))}")
         return 0
     states = {status.state for status in runner.statuses.values()}
     if states & {"waiting", "stopped"}:
-        print(f"continue with: {command_of(parsed)}")
+        options = ("updates", "seeds", "envs", "methods", "jobs", "run_dir", "published")
+        print(f"continue with: {command_of(parsed, 'run', options)}")
     return runner.exit_code or int(bool(states & {"failed", "other config"}))
 
 
-def command_of(parsed: argparse.Namespace) -> str:
-    """Return the command line that continues the suite with the same options."""
-    words = ["sparc", "suite", "run", parsed.suite]
-    for name in ("updates", "seeds", "envs", "methods", "jobs", "run_dir"):
+def command_of(parsed: argparse.Namespace, action: str, options: Sequence[str]) -> str:
+    """Return the command line of an action on the suite with the same options."""
+    words = ["sparc", "suite", action, parsed.suite]
+    for name in options:
         if value := getattr(parsed, name):
             words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
     if getattr(parsed, "allow_import", False):
@@ -119,10 +129,12 @@ def command_of(parsed: argparse.Namespace) -> str:
 def show_status(parsed: argparse.Namespace) -> int:
     """`sparc suite status`."""
     from sparc.suites.plan import folder_of, planned
+    from sparc.suites.published import Published
     from sparc.suites.runner import Runner
 
-    folder = folder_of(parsed.suite, parsed.run_dir)
-    Runner(planned(parsed.suite, folder), folder).print_all()
+    folder, published = folder_of(parsed.suite, parsed.run_dir), Published(parsed.published)
+    published.check(suite := planned(parsed.suite, folder))
+    Runner(suite, folder, published=published).print_all()
     return 0
 
 
@@ -131,12 +143,14 @@ def report_suite(parsed: argparse.Namespace) -> int:
     from sparc.cli.display import step_bar
     from sparc.suites.gather import gather
     from sparc.suites.plan import folder_of, planned
+    from sparc.suites.published import Published
     from sparc.suites.tables import write
 
     folder = folder_of(parsed.suite, parsed.run_dir)
     out = parsed.out or folder / "report"
+    suite, published = planned(parsed.suite, folder), Published(parsed.published)
     with step_bar("reading", "runs") as progress:
-        found = gather(planned(parsed.suite, folder), folder, progress)
+        found = gather(suite, folder, progress, published)
     write(found, out)
     return draw(out)
 

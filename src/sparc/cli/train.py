@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparc.cli.parser import Commands, parse_int, parse_option, parse_region, wrap
+from sparc.cli.workers import add_options
 from sparc.config import FIELDS, PRESETS, checked, make_config, read_config
 from sparc.errors import UserError
 from sparc.machine import INTERRUPTED, adopt_thread_flags, keep_compiled_programs
@@ -20,6 +21,7 @@ from sparc.plugins import import_named, named_module
 
 if TYPE_CHECKING:  # takes a while
     from sparc.runs.run import Run
+    from sparc.training.workers.options import WorkerOptions
 
 PRESET_HELP = f"what to start from: {', '.join(PRESETS)} (default fast in the wind, racing in races, else mujoco)"
 TRAIN_EXAMPLES = """\
@@ -27,11 +29,13 @@ sparc train sparc WindHalfCheetah-v5
 sparc train rma WindHopper-v5 --updates 300000 --seed 1
 sparc train sparc DriftingBoat-v0 --preset light
 sparc train oracle WindWalker2d-v5 --env-options change_probability=0.01
-sparc train sparc my_file:MyEnv-v0    (registered in ./my_file.py)"""
+sparc train sparc my_file:MyEnv-v0    (registered in ./my_file.py)
+sparc train sparc WindHalfCheetah-v5 --workers 4"""
 RESUME_EXAMPLES = """\
 sparc resume runs/WindHalfCheetah-v5/sparc/seed0-…
 sparc resume RUN --updates 500000
-sparc resume RUN --set learning_rate=1e-4"""
+sparc resume RUN --set learning_rate=1e-4
+sparc resume RUN --workers 12"""
 
 
 def add(commands: Commands) -> None:
@@ -51,6 +55,7 @@ def add(commands: Commands) -> None:
         "--train-region", type=parse_region, default={}, metavar="F=LOW:HIGH,...",
         help="ranges of context features to train on, where they are not the environment's own",
     )  # fmt: skip
+    add_options(train, "default: in this process, in step with learning")
     fields = train.add_argument_group(
         "config fields", wrap("with the defaults of the preset mujoco (docs/learner.md: what the others change)", 2)
     )
@@ -69,6 +74,7 @@ def add(commands: Commands) -> None:
         "--set", nargs="+", action="extend", type=parse_option, default=[], metavar="K=V",
         help="change config fields from here on, e.g. learning_rate=1e-4; the manifest keeps what they were",
     )  # fmt: skip
+    add_options(resume, "default: as the session before; 0: in this process")
 
 
 def add_field(add_argument: Callable[..., Any], name: str, field: dataclasses.Field[Any], before: str = "") -> None:
@@ -102,6 +108,7 @@ def start(parsed: argparse.Namespace) -> int:
     from sparc.envs.registry import get_env
     from sparc.runs.run import Run
     from sparc.runs.stages import first_stage
+    from sparc.training.workers.options import resolve
 
     find_method(parsed.method)
     fields = {*FIELDS, *(name for entry in registered().values() for name in entry.options)}
@@ -111,18 +118,26 @@ def start(parsed: argparse.Namespace) -> int:
         values["env_options"] = dict(parsed.env_options)
     preset = parsed.preset or get_env(parsed.env).preset
     config = make_config(values, preset)
-    return train_run(Run.create(config, parsed.run_dir, first_stage(config, parsed.train_region)))
+    stage = first_stage(config, parsed.train_region)
+    workers = resolve(parsed.workers, parsed.cluster)
+    return train_run(Run.create(config, parsed.run_dir, stage), workers=lambda: workers)
 
 
 def go_on(parsed: argparse.Namespace) -> int:
     """`sparc resume`."""
     from sparc.runs.run import Run
+    from sparc.training.workers.options import resolve_again
 
-    return train_run(Run.open(parsed.run), parsed.updates, dict(parsed.set))
+    run = Run.open(parsed.run)
+    workers = partial(resolve_again, run, parsed.workers, parsed.cluster)
+    return train_run(run, parsed.updates, dict(parsed.set), workers)
 
 
-def train_run(run: Run, updates: int | None = None, changes: Mapping[str, Any] | None = None) -> int:
-    """Train with a live progress bar and print what to do next."""
+def train_run(
+    run: Run, updates: int | None = None, changes: Mapping[str, Any] | None = None,
+    workers: Callable[[], WorkerOptions] | None = None,
+) -> int:  # fmt: skip
+    """Train with a live progress bar and print what to do next; `workers` is asked where there is something to do."""
     from sparc.cli.display import TrainingBar
     from sparc.envs.measures import RETURN
     from sparc.envs.registry import get_env
@@ -137,6 +152,7 @@ def train_run(run: Run, updates: int | None = None, changes: Mapping[str, Any] |
             further = "its learning rates have decayed to their end, so train a longer run anew"
         print(f"already at {run.config.updates:,} updates; {further}")
         return 0
+    options = workers() if workers is not None else None
     for session in run.manifest()["sessions"][-1:]:
         adopt_thread_flags(session.get("flags", {}))  # before JAX is loaded
     try:
@@ -144,7 +160,7 @@ def train_run(run: Run, updates: int | None = None, changes: Mapping[str, Any] |
             from sparc.training.loop import run_training
 
             keep_compiled_programs()
-            run_training(run, bar.report, updates, changes)
+            run_training(run, bar.report, updates, changes, options)
     except (KeyboardInterrupt, SystemExit) as stopped:
         there = checkpoint.numbers(run.checkpoints)
         where = f"at {there[-1]:,} of {run.config.updates:,} updates" if there else "before the first checkpoint"

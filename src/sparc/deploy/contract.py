@@ -17,11 +17,13 @@ import yaml
 from sparc.acting.settling import settling
 from sparc.contexts import Box, Finite
 from sparc.deploy.runtime import FORMAT, KIND
-from sparc.envs.registry import EnvEntry, Signals
+from sparc.envs.declared import Signals
+from sparc.envs.registry import EnvEntry
 from sparc.errors import UserError
 from sparc.methods.spec import Spec
 from sparc.runs.adaptations import SEAL, file_of, read_adaptation, read_seal
-from sparc.runs.run import Run, session
+from sparc.runs.run import Run
+from sparc.runs.sessions import session
 from sparc.runs.tests import read_written
 
 Contract = dict[str, Any]

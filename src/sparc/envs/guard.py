@@ -14,7 +14,7 @@ import numpy as np
 
 from sparc.arrays import Array, Flags
 from sparc.envs.contextual import BadReturn, ContextualVectorEnv
-from sparc.errors import RunFailure, SparcError, line_of
+from sparc.errors import RunFailure, SparcError, UserError, line_of
 
 MAX_REWARD = 1e15  # the squares of returns must stay within single precision
 SHOWN = 3  # contexts in a message, at most
@@ -103,6 +103,16 @@ def check_contexts(venv: ContextualVectorEnv, at: str, running: Flags | None = N
     """Raise where the environment has a context now that is not finite."""
     finite: Flags = np.isfinite(venv.contexts).min(axis=1)
     check_finite(venv, finite, "a context", at, venv.contexts, running)
+
+
+def check_region(venv: ContextualVectorEnv) -> None:
+    """Refuse an environment that draws contexts from elsewhere than the region that `use_space` has set."""
+    if not (inside := venv.context_space.train.contains(venv.contexts)).all():
+        drawn = venv.context_space.text(venv.contexts[int(np.argmin(inside))])
+        raise UserError(
+            f"{name(venv)} drew the context {drawn}, which is outside the region to train on: its reset must draw from "
+            "self.context_space, docs/environments/your-own.md."
+        )
 
 
 def check_finite(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from sparc.envs.contextual import (
     check_count,
     check_spaces,
 )
+from sparc.envs.declared import Signals, check_period, check_signals, check_variants, is_reference
 from sparc.envs.measures import RETURN, Criteria, Measure, make_criteria
 from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.errors import UserError, unknown
@@ -37,7 +37,6 @@ ChooseBy = Callable[[Mapping[str, Array]], float]
 Prepare = Callable[[Array, Mapping[str, Any], ProgressCall | None], None]
 Remarks = Callable[[Array, Mapping[str, Any]], list[str]]
 Subset = Callable[[Sequence[str]], ContextSpace]
-Signals = tuple[tuple[str, str], ...]  # a name and a unit for each element of a vector
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,7 @@ class EnvEntry:
     action: Signals | None = None
     period: float | None = None  # s per control step
     subset: Subset | None = None
+    real_time: bool = False  # it goes on by the wall clock, whether or not anybody acts
 
     @cached_property
     def context_space(self) -> ContextSpace:
@@ -150,6 +150,7 @@ def register_env(
     observation: Sequence[tuple[str, str]] | None = None,
     action: Sequence[tuple[str, str]] | None = None,
     period: float | None = None,
+    real_time: bool = False,
     subset: Subset | None = None,
     revision: int = 1,
 ) -> None:
@@ -186,6 +187,8 @@ def register_env(
             a value of 1 means, "120 N·m" where the environment scales. `sparc export` puts all three into its contract.
         action: likewise for the elements of the action.
         period: the time of a control step in seconds.
+        real_time: whether it goes on by the wall clock, as a console or a robot does. Workers then step it once per
+            `period`, which it needs, and never let it wait for the learner.
         subset: returns the space that trains on contexts given by their names, for `sparc continue --train-cars`.
         revision: raise it when actions, observations or rewards change under the same id, so that runs of an earlier
             revision are refused instead of acting in a world that they were not trained for.
@@ -203,11 +206,10 @@ def register_env(
         ...     context_space=sparc.ContextSpace.box(m=("kg", (0.8, 1.2), (0.5, 1.5)), l=("m", (0.8, 1.2), (0.5, 1.5))),
         ... )
     """
-    signals = _signals(id, "observation", observation), _signals(id, "action", action)
-    if period is not None and not 0.0 < period < math.inf:
-        raise UserError(f"{id}: period= must be the seconds of a control step, got {period!r}")
+    signals = check_signals(id, "observation", observation), check_signals(id, "action", action)
+    check_period(id, period, real_time)
     if apply is not None:
-        if isinstance(make, str) and not _is_reference(make):
+        if isinstance(make, str) and not is_reference(make):
             try:
                 base_limit = gym.spec(make).max_episode_steps
             except gym.error.Error as error:
@@ -218,11 +220,11 @@ def register_env(
                 f"{id}: make= must be a Gymnasium id, a class or function, or 'package.module:callable', got {make!r}"
             )
         make = _adapter(id, make, apply)
-    elif isinstance(make, str) and not _is_reference(make):
+    elif isinstance(make, str) and not is_reference(make):
         raise UserError(f"{id}: make='{make}' needs apply=, or the form 'package.module:callable'")
     if max_episode_steps is None:
         raise UserError(f"{id} needs max_episode_steps=: an evaluation runs until every episode has ended")
-    criteria, tested = make_criteria(id, measures, judged_by), _checked_variants(id, variants or {})
+    criteria, tested = make_criteria(id, measures, judged_by), check_variants(id, variants or {})
     if isinstance(context_space, ContextSpace) and (both := set(context_space.names) & set(criteria.measures)):
         raise UserError(f"{id}: '{min(both)}' is a context feature and a measure: rename one of them")
     gym.register(
@@ -234,7 +236,7 @@ def register_env(
     own = dict(test_options or {})
     _entries[id] = EnvEntry(
         id, context_space, summary, max_episode_steps, own, prepare, remarks, preset, choose_by, revision, preparing,
-        prepared, criteria, tested, *signals, period, subset,
+        prepared, criteria, tested, *signals, period, subset, real_time,
     )  # fmt: skip
 
 
@@ -313,31 +315,12 @@ def all_envs() -> dict[str, EnvEntry]:
     return dict(_entries)
 
 
-def _signals(id: str, what: str, given: Sequence[tuple[str, str]] | None) -> Signals | None:
-    """Return names and units as tuples; refuse what is none, or a name that occurs twice."""
-    if given is None:
-        return None
-    for pair in given:
-        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(part, str) for part in pair) or not pair[0]:
-            raise UserError(f"{id}: {what}= needs a (name, unit) for each element, got {pair!r}")
-    names = [name for name, _ in given]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"{id}: {what}= has the name '{twice}' more than once")
-    return tuple((name, unit) for name, unit in given)
-
-
-def _is_reference(make: str) -> bool:
-    """Return whether a string is "package.module:callable"; a Gymnasium id such as "module:Name-v0" is not."""
-    module, colon, name = make.partition(":")
-    return bool(module and colon) and name.isidentifier()
-
-
 def _adapter(id: str, base: Creator | str, apply: Apply) -> Creator:
     """Return a function that makes the base environment and gives it a context."""
 
     def make(change_probability: float = 0.0, **options: Any) -> ContextualEnv:
         env: Any
-        if isinstance(base, str) and not _is_reference(base):
+        if isinstance(base, str) and not is_reference(base):
             env = gym.make(base, max_episode_steps=-1, disable_env_checker=True, **options)
         else:
             env = (load_env_creator(base) if isinstance(base, str) else base)(**options)
@@ -357,19 +340,6 @@ def _sync(id: str) -> Creator:
         )
 
     return make
-
-
-def _checked_variants(id: str, variants: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for name, options in variants.items():
-        if not re.fullmatch(r"[\w.-]+", name):
-            raise UserError(f"{id}: a variant's name becomes part of file names: '{name}' cannot, 'icy' can")
-        if not isinstance(options, Mapping) or not options:
-            raise UserError(f"{id}: the variant '{name}' must hold options of the environment, got {options!r}")
-        if dict(options) in found.values():
-            raise UserError(f"{id}: the variant '{name}' has the options of another one: leave one out")
-        found[name] = dict(options)
-    return found
 
 
 def _signature(creator: Any) -> Mapping[str, inspect.Parameter]:

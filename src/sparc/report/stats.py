@@ -70,6 +70,7 @@ class Comparison:
     x_seeds: int
     y_seeds: int
     better: int = 1  # 1: more is better; −1: less
+    pooled_p: float = math.nan  # Student's, with one variance for both: beside Welch's, never for a verdict
 
     @property
     def verdict(self) -> Literal["better", "worse", "open"]:
@@ -143,25 +144,27 @@ def wins(x: Array, y: Array) -> Array:
     return (1 + np.sign(gap(x, y))) / 2
 
 
-def difference(x: Array, y: Array) -> tuple[Estimate, float]:
+def difference(x: Array, y: Array) -> tuple[Estimate, float, float]:
     """Return the difference of the means of runs (n, M) and (m, M) with Welch's t interval, and the p-value.
 
-    They need two runs of each, and runs that differ.
+    The second p-value is Student's, which pools the variance of both. All need two runs of each, and runs that differ.
     """
     from scipy.stats import ttest_ind  # takes a while to load
 
     runs = [rows.mean(axis=1) for rows in (x, y)]
     value = float(gap(runs[0].mean(), runs[1].mean()))
     if min(map(len, runs)) < 2:
-        return Estimate(value, *UNKNOWN), math.nan
+        return Estimate(value, *UNKNOWN), math.nan, math.nan
     error = sum(values.var(ddof=1) / len(values) for values in runs) ** 0.5
     if error <= ROUNDING * max(np.abs(values).max() for values in runs):  # the runs do not differ
-        return (Estimate(value, value, value), 1.0) if value == 0 else (Estimate(value, *UNKNOWN), math.nan)
+        p = 1.0 if value == 0 else math.nan
+        return Estimate(value, *((value, value) if value == 0 else UNKNOWN)), p, p
     with warnings.catch_warnings():  # SciPy warns if all runs of one method are equal, which this interval allows
         warnings.simplefilter("ignore", RuntimeWarning)
         test = ttest_ind(*runs, equal_var=False)
         bounds = test.confidence_interval(CONFIDENCE)
-    return Estimate(value, float(bounds.low), float(bounds.high)), float(test.pvalue)
+        pooled = ttest_ind(*runs, equal_var=True)
+    return Estimate(value, float(bounds.low), float(bounds.high)), float(test.pvalue), float(pooled.pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -177,7 +180,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def seeds_needed(effect: float) -> int | None:
     """Return how many runs of each method show a difference of so many standard deviations in four of five suites.
 
-    By a two-sided t test at 5 % of runs with equal spread; None where more than MOST_SEEDS would be needed.
+    By a two-sided t test at 5 % of runs with equal spread, for one comparison by itself, not corrected; None where more
+    than MOST_SEEDS would be needed.
     """
     from scipy.stats import nct, t  # takes a while to load
 
@@ -221,7 +225,8 @@ def compare(x: ArrayLike, y: ArrayLike, seed: int = 0, better: int = 1) -> Compa
         value = float(statistic(better * x, better * y))
         return Estimate(value, *(percentiles(statistic(*redrawn)) if enough else UNKNOWN))
 
-    return Comparison(*difference(x, y), both(share), both(probability), len(x), len(y), better)
+    gained, p, pooled_p = difference(x, y)
+    return Comparison(gained, p, both(share), both(probability), len(x), len(y), better, pooled_p)
 
 
 # The bootstrap

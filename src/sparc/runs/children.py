@@ -11,7 +11,6 @@ from sparc.methods import find_method
 from sparc.methods.phases import phase_options
 from sparc.runs.run import CHANGEABLE
 
-KEEP = 0.25  # share of a minibatch that is old: enough on the boat not to forget, and as fast as without
 SHARE = 10  # a stage has by default one part in so many of its parent's updates, and as many evaluations
 # Of the first stage's learning rates, in all later ones. With all of it, the boat's return fell from 92 to 70 in the
 # new region and from 99 to 83 in the old one before it rose again; with this share it did not.

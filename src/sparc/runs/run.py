@@ -9,14 +9,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import platform
 import shutil
 import sys
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib import metadata
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -30,11 +28,11 @@ from sparc.contexts import ContextSpace
 from sparc.envs.registry import get_env, make_vector_env
 from sparc.errors import RunFailure, UserError, cannot_write, describe_os_error, in_bytes, unknown
 from sparc.files import Lock, is_held, replace
-from sparc.machine import processor, thread_flags, usable_cores
 from sparc.methods import find_method, phase_span
 from sparc.runs import checkpoint, select
 from sparc.runs.board import Board
 from sparc.runs.metrics import encode, read_metrics
+from sparc.runs.sessions import differences, session
 from sparc.runs.stages import Lineage, Stage
 
 NETWORKS = 80  # arrays of width × width at least: actor, critics and targets of two layers, each with Adam's moments
@@ -42,7 +40,6 @@ NETWORKS = 80  # arrays of width × width at least: actor, critics and targets o
 CHANGEABLE = (
     "learning_rate", "adapter_learning_rate", "critic_clip", "tau", "batch_size", "adapter_batch_size", "log_every",
 )  # fmt: skip
-PACKAGES = ("sparc-rl", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")
 
 
 class Run:
@@ -210,11 +207,11 @@ class Run:
         """Return whether a process is training or evaluating the run just now."""
         return any(is_held(file) for file in (self.training, self.evaluating))
 
-    def begin(self, updates: int) -> None:
-        """Note who goes on from where; drop the metrics of updates that a killed process did but did not save."""
+    def begin(self, updates: int, workers: Mapping[str, Any] | None = None) -> None:
+        """Note who goes on from where, and with which workers; drop the metrics of updates that were never saved."""
         self.trim_metrics(updates)
         manifest = self.manifest()
-        entry = session(updates)
+        entry = session(updates, workers)
         if manifest["sessions"] and (others := differences(manifest["sessions"][-1], entry)):
             print(f"note: {'; '.join(others)}. The run goes on, but not bit for bit.", file=sys.stderr)
         manifest["sessions"].append(entry)
@@ -361,35 +358,6 @@ def check_resources(config: Config) -> None:
     ):
         if needed > there:
             raise UserError(f"{what.format(in_bytes(needed), in_bytes(there))}: choose a smaller {fields}.")
-
-
-def session(updates: int) -> dict[str, Any]:
-    """Describe this process and machine."""
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "not installed"
-    return {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "from_updates": updates,
-        "command": sys.argv,
-        "machine": {"system": platform.platform(), "processor": processor(), "cores": usable_cores()},
-        "flags": thread_flags(),
-        "versions": versions,
-    }
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return in what two sessions differ that shows in the last bits; what an older version did not note is equal."""
-    return [
-        f"{name} is {value or 'not set'} and was {old[name] or 'not set'}"
-        for part in ("versions", "machine", "flags")
-        for old in [before.get(part, {})]
-        for name, value in now[part].items()
-        if name in old and old[name] != value
-    ]
 
 
 def _runs_below(path: Path) -> str:

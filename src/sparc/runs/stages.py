@@ -8,7 +8,8 @@ stages:                        all of the lineage, the child's own last
   env_options: {}
 - ranges: {x: [0.5, 1.0], y: [0.5, 1.0]}
   …
-continues: {run: seed0-20261118T101500Z, checkpoint: 9000, sha256: …, keep: 0.25, guard: false, only_adapter: false}
+continues: {run: seed0-20261118T101500Z, checkpoint: 9000, sha256: …, keep: 0.25, guard: false, only_adapter: false,
+            no_context: false}
 
 A run with neither has one stage, the environment as it is.
 """
@@ -24,6 +25,7 @@ from sparc.contexts import ContextSpace
 from sparc.envs.registry import EnvEntry, get_env
 from sparc.errors import UserError
 
+KEEP = 0.25  # share of a minibatch that is old: enough on the boat not to forget, and as fast as without
 STAGES, CONTINUES = "stages", "continues"  # keys of config.yaml
 
 
@@ -55,6 +57,7 @@ class Parent:
     keep: float  # share of each minibatch that is drawn from what the stages before have seen
     guard: bool = False  # a policy that is worse than the parent's is never the best
     only_adapter: bool = False  # of methods with phases: the expert stays as it is
+    no_context: bool = False  # contexts are unknown, and read back from φ(h)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""From the run directories of a suite to its tables; what is not there becomes a marked gap."""
+"""From the run directories of a suite, and its published results, to its tables; gaps are marked."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,10 @@ from sparc.envs.measures import RETURN
 from sparc.envs.registry import get_env
 from sparc.errors import SparcError, UserError
 from sparc.methods import find_method
+from sparc.runs import checkpoint
 from sparc.runs.run import Run
+from sparc.suites.idle import idle_returns
+from sparc.suites.published import Published
 from sparc.suites.results import EXPLAINED, VARIANTS, Curve, EnvResults, Results, label
 from sparc.suites.stages import describe as describe_stages
 from sparc.suites.stages import read_stages
@@ -26,8 +30,13 @@ from sparc.suites.tables import by_label
 OTHER_CONTEXTS = "It was tested in other contexts than the suite's: delete its evaluations and run the suite."
 
 
-def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> Results:
-    """Read everything that the suite's members have produced."""
+def gather(
+    suite: Suite, folder: Path, progress: ProgressCall | None = None, published: Published | None = None
+) -> Results:
+    """Read everything that the suite's members have produced; a run that is done goes before what is published."""
+    published = published or Published()
+    published.check(suite)
+    suite = published.joined(suite)
     envs, entries = dict[str, EnvResults](), list[dict[str, Any]]()
     members = suite.members()
     for done, member in enumerate(members):
@@ -36,11 +45,11 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
         env = get_env(member.config.env)
         space = env.context_space.as_tested()
         contexts = space.grid(suite.grid)
-        if short(member) not in envs:
+        if member.env not in envs:
             ind = space.is_train(contexts)
             variants = {name: EnvResults(space, contexts, ind, criteria=env.criteria) for name in suite.variants}
-            envs[short(member)] = EnvResults(space, contexts, ind, variants=variants, criteria=env.criteria)
-        part = envs[short(member)]
+            envs[member.env] = EnvResults(space, contexts, ind, variants=variants, criteria=env.criteria)
+        part = envs[member.env]
         entry = describe(member, status_of(suite, member, folder), folder)
         if entry["state"] == "done":
             try:
@@ -48,7 +57,14 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
                 entry |= add(part, suite, member, run) | about(run)
             except SparcError as error:
                 entry |= {"state": "failed", "note": anywhere(str(error), member, folder)}
+        if entry["state"] != "done":
+            entry = published.copy(member, part) or entry
         entries.append(entry)
+    for member in {member.env: member for member in reversed(members)}.values():  # the first one of each environment
+        if (part := envs[member.env]).returns:
+            idle = published.idle(member)
+            cache = folder / f"idle-{member.env}.csv"
+            envs[member.env] = replace(part, idle=idle_returns(part, member.config, cache) if idle is None else idle)
     manifest = {
         "suite": suite.name,
         "title": suite.title or suite.name,
@@ -66,20 +82,10 @@ def gather(suite: Suite, folder: Path, progress: ProgressCall | None = None) -> 
         "reference": suite.reference,
         "primary": suite.primary,
         "commands": suite.commands(),
-        "methods": {method_name(member): find_method(member.config.method).describe() for member in members},
+        "methods": {member.method: find_method(member.config.method).describe() for member in members},
         "members": entries,
     }
     return Results(manifest, envs)
-
-
-def short(member: Member) -> str:
-    """Name an environment without the module that it is registered in."""
-    return member.config.env.split(":")[-1]
-
-
-def method_name(member: Member) -> str:
-    """Return a method's name without the module that it is registered in."""
-    return member.config.method.split(":")[-1]
 
 
 def anywhere(note: str, member: Member, folder: Path) -> str:
@@ -97,19 +103,22 @@ def describe(member: Member, status: Status, folder: Path) -> dict[str, Any]:
     else:
         state_shown = state
     return {
-        "env": short(member),
-        "method": method_name(member),
+        "env": member.env,
+        "method": member.method,
         "variation": member.variation,
         "seed": member.config.seed,
         "state": state_shown,
         "note": note,
         "run": member.path.as_posix(),
         "updates": status.updates,
+        "revision": get_env(member.config.env).revision,
         "checkpoint": None,
         "train_seconds": None,
         "config": member.config.to_dict(),
+        "commit": None,
         "versions": {},
         "machine": {},
+        "workers": 0,
     }
 
 
@@ -119,7 +128,12 @@ def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, A
     for place, tested in ((part, evaluation), *((part.variants[name], tested) for name, tested in elsewhere.items())):
         if not np.array_equal(tested.cells()[0], part.contexts):
             raise UserError(OTHER_CONTEXTS)
-        check_givens(place, tested, member)
+        measures = {name: tested.cells(values)[2] for name, values in tested.measures.items()}
+        if given := place.other_given(measures):
+            raise UserError(
+                f"{member.path.as_posix()} was tested with {given}: delete its evaluations, or those of the other if "
+                "they are the older ones, and run the suite."
+            )
     if latents and len(latents.psi) != len(part.contexts):
         raise UserError(OTHER_CONTEXTS)
     scores = [record for record in run.records() if record["kind"] == "evaluation"]
@@ -130,7 +144,7 @@ def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, A
     wanted += tuple(f"stage_{number}_return" for number in range(1, run.lineage.number + 1))
     measures = {name: np.array([record.get(name, np.nan) for record in scores], float)
                 for name in wanted if any(name in record for record in scores)}  # fmt: skip
-    name, seed = label(method_name(member), member.variation), member.config.seed
+    name, seed = label(member.method, member.variation), member.config.seed
     add_cells(part, name, seed, evaluation)
     for variant, tested in elsewhere.items():
         add_cells(part.variants[variant], name, seed, tested)
@@ -140,20 +154,6 @@ def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, A
     if latents is not None:
         part.latents.setdefault(name, {})[seed] = latents
     return {"checkpoint": number}
-
-
-def check_givens(part: EnvResults, evaluation: Evaluation, member: Member) -> None:
-    """Refuse an evaluation whose contexts had other givens, such as a reference time, than those of the runs before."""
-    for given in (name for name in part.criteria.givens if name in evaluation.measures):
-        own = evaluation.cells(evaluation.measures[given])[2]
-        for name, seeds in part.measures.items():
-            for seed, measures in seeds.items():
-                measure = part.criteria[given]
-                if not np.allclose(own, measures.get(given, own), rtol=0.0, atol=10.0**-measure.digits):
-                    raise UserError(
-                        f"{member.path.as_posix()} was tested with another {measure.title} than {name}, seed {seed}: "
-                        "delete its evaluations, or those of the other if they are the older ones, and run the suite."
-                    )
 
 
 def add_cells(part: EnvResults, key: str, seed: int, evaluation: Evaluation) -> None:
@@ -167,9 +167,13 @@ def add_cells(part: EnvResults, key: str, seed: int, evaluation: Evaluation) -> 
 
 
 def about(run: Run) -> dict[str, Any]:
-    """Return how long a run took and with what it was made; without paths, which are of the machine."""
+    """Return how long a run took, in which revision of its environment, and with what; no paths of the machine."""
     sessions = run.manifest()["sessions"]
-    return {"train_seconds": train_seconds(run)} | {
+    commits = dict.fromkeys(session.get("commit") or "?" for session in sessions)
+    commit = ", ".join(commits) if set(commits) - {"?"} else None
+    revision = checkpoint.load_meta(run.checkpoints / str(run.choose("last"))).get("revision", 1)
+    workers = max((session.get("workers", 0) for session in sessions), default=0)
+    return {"train_seconds": train_seconds(run), "commit": commit, "revision": revision, "workers": workers} | {
         kind: {
             name: ", ".join(dict.fromkeys(str(session[kind].get(name, "?")) for session in sessions))
             for name in (sessions[-1][kind] if sessions else {})

@@ -11,6 +11,7 @@ from sparc.envs.registry import make_vector_env
 from sparc.errors import UserError
 from sparc.files import locked
 from sparc.methods import find_method
+from sparc.suites.published import Published
 from sparc.suites.suite import LISTS, PLAN, PROVIDED, Member, Suite, find_suite, fixed_length, is_file, read_suite
 
 # what the members of one folder have in common
@@ -30,8 +31,8 @@ def planned(name: str, folder: Path) -> Suite:
     return read_suite(folder / PLAN)
 
 
-def add_to_plan(name: str, folder: Path, **given: Any) -> Suite:
-    """Return what to run, and make it part of the folder's plan.
+def add_to_plan(name: str, folder: Path, published: Published | None = None, **given: Any) -> Suite:
+    """Return what to run, and make it part of the folder's plan, if published results are its own.
 
     What is not given is the suite's own, but for the updates: a folder keeps its number. A name alone goes on with the
     plan; a user's file says itself what to run.
@@ -45,7 +46,9 @@ def add_to_plan(name: str, folder: Path, **given: Any) -> Suite:
     if written:
         given = {key: getattr(suite, key) for key in ("updates", *LISTS)} | given
     wanted = suite.scaled(**given)  # refuses what is wrong before a folder is made
+    check = (published or Published()).check
     if not (folder / PLAN).is_file():
+        check(wanted)
         try_environments(wanted)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):  # several runners may share a folder
@@ -56,6 +59,7 @@ def add_to_plan(name: str, folder: Path, **given: Any) -> Suite:
         if other := [key for key in EXPERIMENT if getattr(plan, key) != getattr(suite, key)]:
             raise UserError(f"{folder} holds a suite with another {' and '.join(other)}: choose another --run-dir.")
         if not given:
+            check(plan)
             return plan
         updates = given.get("updates", plan.updates)
         if updates != plan.updates and (why := why_not(plan, updates)):
@@ -63,7 +67,8 @@ def add_to_plan(name: str, folder: Path, **given: Any) -> Suite:
                 f"{folder} was run with --updates {plan.updates}, not {updates}, and {why}: choose another --run-dir."
             )
         wanted = suite.scaled(**(given | {"updates": updates}))
-        wanted.joined(plan, suite).write(folder)
+        check(wanted)
+        wanted.joined(vars(plan), suite).write(folder)
         return wanted
 
 

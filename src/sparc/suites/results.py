@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -57,6 +58,7 @@ class EnvResults:
     context_labels: list[str] = field(default_factory=list)  # (M,) what the contexts are called, where they have names
     variants: dict[str, EnvResults] = field(default_factory=dict)  # the same runs and contexts in variants of it
     criteria: Criteria = field(default_factory=Criteria)  # how the measures are read, and which of them judge
+    idle: Array | None = None  # (M,) the return of doing nothing; None: not measured
 
     @property
     def regions(self) -> list[str]:
@@ -78,6 +80,16 @@ class EnvResults:
         """Return what the seeds of a label have of a kind of result, but for those whose table would have no row."""
         found: dict[int, Any] = getattr(self, kind).get(label, {})
         return {seed: value for seed, value in found.items() if rows_of(value)}
+
+    def other_given(self, measures: Mapping[str, Array]) -> str:
+        """Return in which given, such as a reference time, a test differs from those before it; empty: in none."""
+        for given in (name for name in self.criteria.givens if name in measures):
+            own, measure = measures[given], self.criteria[given]
+            for key, seeds in self.measures.items():
+                for seed, values in seeds.items():
+                    if not np.allclose(own, values.get(given, own), rtol=0.0, atol=10.0**-measure.digits):
+                        return f"another {measure.title} than {key}, seed {seed}"
+        return ""
 
     def matrix(self, label: str, region: str | None = None, measure: str | None = None) -> Array:
         """Return the returns, or a measure, of a label's seeds, (seeds, cells), of all, the IND or the OOD cells."""

@@ -33,6 +33,7 @@ from sparc.methods.phases import phase_options
 from sparc.runs.run import Run
 from sparc.runs.stages import Stage, first_stage
 from sparc.suites.plan import cost, seed_by_seed
+from sparc.suites.published import Published
 from sparc.suites.status import STATES, State, Status, last_error, log_of, newest, next_test, status_of, summary_of
 from sparc.suites.suite import Member, Suite
 from sparc.text import duration
@@ -50,10 +51,13 @@ SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # or the first member w
 class Runner:
     """The members that wait, and the processes of those that run."""
 
-    def __init__(self, suite: Suite, folder: Path, jobs: int | None = None):
+    def __init__(self, suite: Suite, folder: Path, jobs: int | None = None, published: Published | None = None) -> None:
         self.suite, self.folder, self.jobs = suite, folder, jobs or usable_cores()
         self.members = suite.members()
         self.statuses = {member: status_of(suite, member, folder) for member in seed_by_seed(self.members)}
+        for member in (published := published or Published()).standing(self.members, folder):
+            if self.statuses[member].state != "done":
+                self.statuses[member] = published.status(member)
         self.processes: dict[Member, subprocess.Popen[bytes]] = {}
         self.begun: dict[Member, tuple[float, int]] = {}  # when its process began, and from how many updates
         self.tests: dict[Member, list[str]] = {}  # which test its process makes, where it evaluates
@@ -77,7 +81,7 @@ class Runner:
             finally:
                 self.end()
         self.exit_code = stop.exit_code
-        return all(status.state == "done" for status in self.statuses.values())
+        return all(status.state in ("published", "done") for status in self.statuses.values())
 
     def find_damage(self) -> None:
         """Let members wait for a new test whose rows are damaged; the status does not read them."""
@@ -149,6 +153,8 @@ class Runner:
             command = continuation(member, self.folder)
         elif state == "training":
             command = ["resume", str(path), "--updates", str(member.config.updates)]
+        if state == "training":
+            command += ["--workers", str(self.suite.workers)]  # also 0: whatever a session in between had
         else:
             self.tests[member] = next_test(self.suite, run)
             options = {"--grid": self.suite.grid, "--episodes": self.suite.episodes}

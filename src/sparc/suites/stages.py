@@ -17,8 +17,7 @@ from typing import Any
 
 from sparc.envs.registry import get_env
 from sparc.errors import UserError, unknown
-from sparc.runs.children import KEEP
-from sparc.runs.stages import Lineage, Stage
+from sparc.runs.stages import KEEP, Lineage, Stage
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class SuiteStage:
     keep: float = KEEP
     guard: bool = False
     only_adapter: bool = False
+    no_context: bool = False
     methods: Sequence[str] = ()  # that have this stage; by default all
 
     @property
@@ -50,7 +50,8 @@ class SuiteStage:
             ]
         if self.train_cars:
             found += ["--train-cars", *self.train_cars]
-        return [*found, *(["--guard"] if self.guard else []), *(["--only-adapter"] if self.only_adapter else [])]
+        flags = {"--guard": self.guard, "--only-adapter": self.only_adapter, "--no-context": self.no_context}
+        return [*found, *(flag for flag, given in flags.items() if given)]
 
 
 FIELDS = [own.name for own in fields(SuiteStage) if own.name != "name"]

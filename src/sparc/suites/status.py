@@ -16,7 +16,7 @@ from sparc.runs.run import Run
 from sparc.runs.tests import read_evaluation, read_summary, stem_of
 from sparc.suites.suite import Member, Suite, fixed_length
 
-State = Literal["training", "evaluating", "failed", "in use", "other config", "stopped", "waiting", "done"]
+State = Literal["training", "evaluating", "failed", "in use", "other config", "stopped", "waiting", "published", "done"]
 STATES: tuple[State, ...] = get_args(State)
 
 

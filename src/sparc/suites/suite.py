@@ -45,13 +45,21 @@ class Member:
     parent: Member | None = None  # the member that it continues
 
     @property
+    def env(self) -> str:
+        """The environment's name without the module that it is registered in."""
+        return self.config.env.split(":")[-1]
+
+    @property
+    def method(self) -> str:
+        """The method's name without the module that it is registered in."""
+        return self.config.method.split(":")[-1]
+
+    @property
     def path(self) -> Path:
         """Where it lies, from the suite's folder."""
-        config = self.config
-        method = config.method.split(":")[-1]
-        name = f"{method}-{self.variation}" if self.variation and not self.plain else method
+        name = f"{self.method}-{self.variation}" if self.variation and not self.plain else self.method
         home = Path("..", self.runs) if self.runs else Path()
-        return home / config.env.split(":")[-1] / name / f"seed{config.seed}"
+        return home / self.env / name / f"seed{self.config.seed}"
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,7 @@ class Suite:
     reference: dict[str, Any] | None = None  # published values, see check_reference
     primary: list[list[str]] = field(default_factory=list)  # the pairs of labels that the suite was made to compare
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)  # see sparc.suites.stages
+    workers: int = 0  # of each run that trains; 0: it collects in its own process
 
     def members(self) -> list[Member]:
         """Return all members, environment by environment."""
@@ -134,12 +143,12 @@ class Suite:
         """Replace the fields that are given."""
         return checked(dataclasses.replace(self, **{name: v for name, v in values.items() if v is not None}))
 
-    def joined(self, plan: Suite, order: Suite) -> Suite:
-        """Add this suite's members to a plan's; methods, environments and seeds stay in the order of a third."""
+    def joined(self, others: Mapping[str, Any], order: Suite) -> Suite:
+        """Add other methods, environments and seeds to this suite's; they stay in the order of another suite."""
         lists: dict[str, Any] = {}
         for name in LISTS:
             whole = getattr(order, name)
-            both = dict.fromkeys([*getattr(plan, name), *getattr(self, name)])
+            both = dict.fromkeys([*others[name], *getattr(self, name)])
             lists[name] = sorted(both, key=lambda value: whole.index(value) if value in whole else len(whole))
         return dataclasses.replace(self, **lists)
 
@@ -240,7 +249,7 @@ def checked(suite: Suite) -> Suite:
         lengths = [name for method in suite.methods for name in phase_options(find_method(method).phases)]
         if taken := [name for name in (*BY_MEMBER, *lengths) if name in fields]:
             raise UserError(f"config and variations cannot set {', '.join(taken)}: the suite has a field for it.")
-    for name, low in (("grid", 2), ("episodes", 1)):
+    for name, low in (("grid", 2), ("episodes", 1), ("workers", 0)):
         value = getattr(suite, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < low:
             raise UserError(f"{name} must be a whole number of at least {low}, not {value!r}.")

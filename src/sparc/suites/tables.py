@@ -9,6 +9,7 @@ curves-<env>.csv     a row per member and evaluation during training: the mean r
                      explains them (docs/runs.md): the policy's variants, φ's error, the critics' bias, the entropy
 traces-<env>.csv     a row per member and step around a switch of the context in mid-episode
 latents-<env>.csv    a row per member and context of the grid: ψ(c) and φ(h) in two dimensions
+idle-<env>.csv       a row per context of the grid: the return of doing nothing, where an environment is judged by it
 
 Large tables may be packed, `gzip cells-*.csv`; any of them is read so as well. Tables that the folder of another suite
 has as well are left out (`sparc.suites.manifest`).
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,8 @@ from sparc.acting.adaptation import Latents, Trace
 from sparc.arrays import Array
 from sparc.contexts import ContextSpace
 from sparc.errors import UserError
-from sparc.files import Table, cell, read_table, write_table
+from sparc.files import Table, cell, packed_as, read_table, write_table
+from sparc.suites.idle import read_idle, write_idle
 from sparc.suites.manifest import check_seals, find_table, write_manifest
 from sparc.suites.older import criteria_of, with_new_names
 from sparc.suites.results import ByMember, Curve, EnvResults, Results, env_of, label
@@ -56,6 +59,12 @@ def write(results: Results, folder: Path) -> None:
             columns, rows = tables(other, results.methods)["cells"]
             write_table(folder / f"cells-{env}-{name}.csv", [*KEYS, *columns], rows)
             written.append(f"cells-{env}-{name}.csv")
+        idle = folder / f"idle-{env}.csv"
+        idle.unlink(missing_ok=True)
+        packed_as(idle).unlink(missing_ok=True)
+        if part.idle is not None:
+            write_idle(idle, part, part.idle)
+            written.append(idle.name)
     write_manifest(results.manifest, folder, written)
 
 
@@ -187,13 +196,16 @@ def read_env(find: Callable[[str], Path], env: str, space: ContextSpace, manifes
     def latents(c: Table) -> Latents:
         return Latents(over_grid(c, "psi_1", "psi_2"), over_grid(c, "phi_1", "phi_2"))
 
-    return of_cells(
+    part = of_cells(
         tables["cells"],
         curves=convert(tables["curves"], curve),
         traces=convert(tables["traces"], trace),
         latents=convert(tables["latents"], latents),
         variants={name: of_cells(table) for name, table in variants.items()},
     )
+    idle = find(f"idle-{env}.csv")
+    measured = idle.exists() or packed_as(idle).exists()  # not in every environment, nor in older results
+    return replace(part, idle=read_idle(read_table(idle), part)) if measured else part
 
 
 def check_members(results: Results) -> None:

@@ -14,12 +14,13 @@ from sparc.files import is_held
 from sparc.methods import find_method
 from sparc.methods.spec import Spec
 from sparc.runs import checkpoint
-from sparc.runs.children import KEEP, child_config
+from sparc.runs.children import child_config
 from sparc.runs.load import check_env, make_spec
 from sparc.runs.run import Run, default_paths
-from sparc.runs.stages import Lineage, Parent, Stage
+from sparc.runs.stages import KEEP, Lineage, Parent, Stage
 from sparc.training.kept import keep_replays, old_rows, open_kept
 from sparc.training.loop import Report, run_training
+from sparc.training.workers.options import resolve
 
 Ranges = Mapping[str, Sequence[float]]
 
@@ -35,9 +36,12 @@ def continue_run(
     updates: int | None = None,
     guard: bool = False,
     only_adapter: bool = False,
+    no_context: bool = False,
     checkpoint: str | int = "best",
     run_dir: str | Path | None = None,
     report: Report | None = None,
+    workers: int = 0,
+    cluster: str | None = None,
     **changes: Any,
 ) -> Path:
     """Continue a run in another region, in other contexts or in a changed environment, as a new run: its child.
@@ -56,9 +60,13 @@ def continue_run(
         updates: the number of updates of the stage, by default a tenth of the parent's.
         guard: never let a policy be the best that is worse than the parent's in the settings of any stage.
         only_adapter: RMA: leave the expert as it is and train φ alone.
+        no_context: SPARC, experimental: learn without the true contexts; each step is stored with the context that the
+            parent's φ reads from the history. What is kept of earlier stages has its true ones.
         checkpoint: of the parent, to begin from: "best", "last" or a number of updates.
         run_dir: a new directory; by default `runs/<env>/<method>/seed<k>-<utc>-stage<n>`.
         report: as in `sparc.train`.
+        workers: as in `sparc.train`.
+        cluster: as in `sparc.train`.
         **changes: new values of config fields that `sparc.resume` can change as well, learning_rate=1e-4 for example.
 
     Returns:
@@ -73,18 +81,19 @@ def continue_run(
     Example:
         >>> child = sparc.continue_run(run, {"x": (0.5, 1), "y": (0.5, 1)}, updates=1_000)
     """
+    options = resolve(workers, cluster, no_context)
     child = make_child(
         Run.open(run), Stage(dict(region or {}), tuple(names), dict(env_options or {})), variant=variant, keep=keep,
-        updates=updates, guard=guard, only_adapter=only_adapter, which=checkpoint,
+        updates=updates, guard=guard, only_adapter=only_adapter, no_context=no_context, which=checkpoint,
         path=Path(run_dir) if run_dir is not None else None, changes=changes,
     )  # fmt: skip
-    return run_training(child, report)
+    return run_training(child, report, workers=options)
 
 
 def make_child(
     parent: Run, stage: Stage, *, variant: str | None = None, keep: float = KEEP, updates: int | None = None,
-    guard: bool = False, only_adapter: bool = False, which: str | int = "best", path: Path | None = None,
-    changes: Mapping[str, Any] | None = None,
+    guard: bool = False, only_adapter: bool = False, no_context: bool = False, which: str | int = "best",
+    path: Path | None = None, changes: Mapping[str, Any] | None = None,
 ) -> Run:  # fmt: skip
     """Create a child in a new directory, with all that it needs of its parent; `stage` has what changes."""
     entry = get_env(parent.config.env)
@@ -94,14 +103,17 @@ def make_child(
     _, meta = checkpoint.load(folder)  # compares all checksums
     parent.check_config(number, meta["config"])
     check_env(parent, meta, entry)
+    if no_context:
+        check_estimates(parent, meta)
     options = {**parent.config.env_options, **stage.env_options, **(entry.variant_options(variant) if variant else {})}
     first = parent.lineage.parent is None
     config = child_config(parent.config, first, updates, only_adapter, {**(changes or {}), "env_options": options})
     if keep:
         old_rows(keep, config.batch_size)  # says if the share is too small or too large
     begins = Parent(
-        parent.path.resolve().name, number, meta["checksums"][checkpoint.ARRAYS], float(keep), guard, only_adapter
-    )
+        parent.path.resolve().name, number, meta["checksums"][checkpoint.ARRAYS], float(keep), guard, only_adapter,
+        no_context,
+    )  # fmt: skip
     stages = (*parent.lineage.stages, Stage(stage.ranges, stage.names, options))
     lineage = Lineage(stages, begins)
     spec = check_sizes(parent, lineage, config, entry, meta)
@@ -147,6 +159,16 @@ def check_arguments(parent: Run, stage: Stage, keep: float, guard: bool, only_ad
         )
     if there == [0] and parent.lineage.parent is None:
         raise UserError(f"{parent.path} has only the untrained checkpoint 0: train it first, `sparc resume`.")
+
+
+def check_estimates(parent: Run, meta: checkpoint.Meta) -> None:
+    """Refuse to read contexts back from a policy that has no φ and ψ, or from one of two phases."""
+    entry = find_method(parent.config.method)
+    if len(entry.phases) > 1:
+        raise UserError(f"--no-context needs one phase, and {entry.title} has {len(entry.phases)}: leave it out.")
+    if not meta.get("spec", {}).get("psi"):
+        why = "observes the context" if entry.privileged else "learns without contexts as it is"
+        raise UserError(f"--no-context reads contexts back from φ(h), and {entry.title} {why}: leave it out.")
 
 
 def check_sizes(parent: Run, lineage: Lineage, config: Config, entry: EnvEntry, meta: checkpoint.Meta) -> Spec:

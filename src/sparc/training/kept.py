@@ -41,6 +41,15 @@ def open_replay(path: Path, config: Config, spec: Spec, margin: int) -> Replay:
     )
 
 
+def replay_margin(config: Config) -> int:
+    """Count the vector steps after which a checkpoint need no longer be resumable: two intervals and a warm-up.
+
+    Two, for the newest checkpoint may turn out damaged.
+    """
+    steps = (2 * config.evaluate_every + config.chunk) * config.steps_per_update + config.random_steps
+    return -(-steps // config.num_envs)
+
+
 def stage_folders(replay: Path) -> list[Path]:
     """Return the folders of the kept stages, the first stage first."""
     found = {int(path.name.removeprefix("stage")): path for path in replay.glob("stage*") if path.is_dir()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from math import ceil, floor
 from pathlib import Path
@@ -15,22 +16,22 @@ import numpy as np
 
 from sparc.acting.policy import Policy
 from sparc.config import Config
-from sparc.contexts import ContextSpace
 from sparc.envs.guard import EnvFailure
 from sparc.envs.measures import RETURN
-from sparc.envs.registry import get_env, make_vector_env
+from sparc.envs.registry import get_env
 from sparc.errors import RunFailure
 from sparc.machine import Stop, keep_freed_memory, processor_seconds
 from sparc.methods import find_method, get_method, phase_span
 from sparc.methods.qr_sac import QrSac, State, scan_updates
 from sparc.runs import checkpoint, select
-from sparc.runs.load import check_env, make_spec, policy_arrays, restored
+from sparc.runs.load import check_env, policy_arrays, restored
 from sparc.runs.run import Run
-from sparc.training.collect import Collector
 from sparc.training.diagnostics import Recorder, adapter_errors, dormant_units, q_bias, setting_titles
 from sparc.training.evaluations import mean_over, stage_evaluators
-from sparc.training.kept import mixture, open_replay
-from sparc.training.stages import check_contexts, inherited, not_worse, stage_seed, use_stage
+from sparc.training.kept import mixture, open_replay, replay_margin
+from sparc.training.sources import SourceFailure, open_source
+from sparc.training.stages import inherited, not_worse, stage_seed
+from sparc.training.workers.options import NO_WORKERS, WorkerOptions
 
 DIAGNOSIS_SEED = 1  # parts what is measured from what is learned from
 LEARNING = ("entropy", "temperature", "critic_gradient_norm", "critic_clipped")  # metrics that an evaluation repeats
@@ -38,8 +39,9 @@ Report = Callable[[dict[str, Any]], None]
 
 
 def run_training(
-    run: Run, report: Report | None, updates: int | None = None, changes: Mapping[str, Any] | None = None
-) -> Path:
+    run: Run, report: Report | None, updates: int | None = None, changes: Mapping[str, Any] | None = None,
+    workers: WorkerOptions | None = None,
+) -> Path:  # fmt: skip
     """Train a new or an interrupted run until its number of updates.
 
     After Ctrl-C or SIGTERM, finish the chunk, save, then raise KeyboardInterrupt or SystemExit(143).
@@ -53,7 +55,7 @@ def run_training(
         if changes:
             run.change(changes)
         with Stop() as stop:
-            trainer = Trainer(run, report or (lambda record: None))
+            trainer = Trainer(run, report or (lambda record: None), workers or NO_WORKERS)
             try:
                 trainer.loop(stop)
             finally:
@@ -75,29 +77,28 @@ def run_training(
 class Trainer:
     """A run in progress."""
 
-    def __init__(self, run: Run, report: Report):
+    def __init__(self, run: Run, report: Report, workers: WorkerOptions = NO_WORKERS):
         keep_freed_memory()
         self.processor_began = processor_seconds()
         self.processor_before: float | None = 0.0  # seconds of earlier sessions; None if they did not note them
-        self.run, self.report, self.config = run, report, run.config
-        config = self.config
+        self.run, self.report, self.config, self.workers = run, report, run.config, workers
         *self.earlier, self.evaluator = stage_evaluators(run)
-        self.venv = make_vector_env(config.env, config.num_envs, threads=1, **config.env_options)
-        try:
+        with ExitStack() as opened:
+            for evaluator in (*self.earlier, self.evaluator):
+                opened.callback(evaluator.close)
+            self.collector = open_source(run, workers)
+            opened.callback(self.collector.close)
             self.set_up()
-        except BaseException:
-            self.close()
-            raise
+            self.opened = opened.pop_all()
 
     def set_up(self) -> None:
         """Make the networks and the replay, or read them from the last checkpoint."""
         run, config, parent = self.run, self.config, self.run.lineage.parent
-        use_stage(self.venv, run)
-        self.spec = make_spec(self.venv)
+        self.spec = self.collector.spec
         self.seed = stage_seed(run)
         self.key = jax.random.key(self.seed)
         self.replay = open_replay(run.replay, config, self.spec, replay_margin(config))
-        self.source = mixture(run, self.replay, self.spec)
+        self.batches = mixture(run, self.replay, self.spec)
         self.scores: dict[int, list[float]] = {}  # the phase's evaluations: updates → a return per setting
         self.choice: dict[int, float] = {}  # likewise: updates → what the best checkpoint is chosen by
         self.evaluation: dict[str, Any] | None = None  # the phase's last one, as it is logged
@@ -111,22 +112,30 @@ class Trainer:
         self.state: State = (
             self.method.init(np.random.default_rng(networks)) if parent is None else inherited(self.method, run.parent)
         )
-        self.collector = Collector(
-            self.venv, self.make_policy(), environments.generate_state(self.venv.num_envs).tolist()
-        )
+        self.collector.start(self.replay, self.method, self.state, environments)
         if checkpoint.numbers(run.checkpoints):
             self.restore()
-            run.begin(self.updates)
+            run.begin(self.updates, self.workers.to_dict())
         else:
-            check_contexts(self.venv, run)
             run.metrics.unlink(missing_ok=True)  # of a process that was killed before it saved anything
-            run.begin(self.updates)
+            run.begin(self.updates, self.workers.to_dict())
             if parent is not None:
                 self.evaluate({})  # the parent's policy, before it learns from what is new
             self.save()  # from here on there is always something to resume from
 
     def loop(self, stop: Stop) -> None:
-        """Run to the end, or to the next whole chunk after a signal."""
+        """Run to the end, or to the next whole chunk after a signal; save too where no more experience comes."""
+        try:
+            self.train_until(stop)
+        except SourceFailure:
+            self.save()
+            raise
+        if stop.asked and self.updates < self.config.updates:
+            self.collector.finish()
+            self.save()
+
+    def train_until(self, stop: Stop) -> None:
+        """Collect, learn, evaluate and save until the last update, or until somebody asks to stop."""
         config = self.config
         self.began: float | None = None  # when the first chunk was done: compiling is no measure of speed
         while self.updates < config.updates and not stop.asked:
@@ -148,32 +157,27 @@ class Trainer:
                 self.evaluate(metrics)
                 self.save()
             self.report(self.progress() | metrics)
-        if stop.asked and self.updates < config.updates:
-            self.save()
 
     def close(self) -> None:
-        """Close the environments."""
-        for evaluator in (*self.earlier, self.evaluator):
-            evaluator.close()
-        self.venv.close()
+        """Close the environments, and end the workers."""
+        self.opened.close()
 
     # One chunk
 
     def collect(self, random: bool) -> None:
-        """Let the rollout policy take the chunk's environment steps."""
-        config = self.config
-        self.collector.policy.actor = self.method.rollout_policy(self.state)
-        vector_steps = config.chunk * config.steps_per_update // config.num_envs
-        self.collector.collect(self.replay, vector_steps, jax.random.fold_in(self.key, 1), random)
-        for note in self.venv.take_notes():
+        """Take in the chunk's experience."""
+        self.collector.collect(self.method, self.state, self.updates, random)
+        for note in self.collector.notes():
             self.report({"note": note})
+        if self.collector.must_save:
+            self.save()
 
     def learn(self) -> dict[str, float]:
         """Do the chunk's updates in one compiled call."""
         config = self.config
         # the generator depends on the number of updates alone: nothing random has to be remembered
         rng = np.random.default_rng([self.seed, self.updates])
-        batch = self.source.sample(
+        batch = self.batches.sample(
             rng,
             (config.chunk, config.batch_size),
             history=self.method.history_rows,
@@ -243,7 +247,7 @@ class Trainer:
 
         What is logged is the mean over the choice settings, the return in each predetermined one, and what explains it.
         """
-        space: ContextSpace = self.venv.context_space
+        space = self.evaluator.space
         settings, policy = slice(len(space.settings)), self.make_policy()
         recorder = Recorder(policy, len(space.evaluated))
         rows = self.evaluator.run_all(policy, recorder)
@@ -293,7 +297,7 @@ class Trainer:
     def log_training(self, metrics: dict[str, float]) -> None:
         """Write a line of training metrics."""
         progress = {name: value for name, value in self.progress().items() if name not in ("evaluation", "total")}
-        self.run.log({"kind": "train", **progress, **metrics, **self.venv.counters()})
+        self.run.log({"kind": "train", **progress, **metrics, **self.collector.counters()})
 
     def progress(self) -> dict[str, Any]:
         """Return where the run is."""
@@ -308,6 +312,7 @@ class Trainer:
             "episode_return": float(np.mean(recent)) if recent else None,
             "evaluation": self.evaluation,
             "updates_per_s": (self.updates - self.began_at) / seconds if seconds else 0.0,
+            **self.collector.numbers(),
             **self.cost(),
         }
 
@@ -318,7 +323,8 @@ class Trainer:
         """
         if self.processor_before is None:
             return {}
-        return {"processor_s": self.processor_before + processor_seconds() - self.processor_began}
+        own = processor_seconds() - self.processor_began
+        return {"processor_s": self.processor_before + own + self.collector.processor_s}
 
     # Checkpoints
 
@@ -368,7 +374,12 @@ class Trainer:
                 self.report({"note": f"{self.run.metrics} lacks the evaluation at update {max(self.scores):,}."})
             self.set_phase(meta["phase"])
             self.state = restored(self.method, arrays)
-            self.collector.set_state(checkpoint.section(arrays, "collector."))
+            if further := self.replay.roll_forward():
+                self.report({"note": f"{further:,} steps that workers delivered after checkpoint {number} are kept."})
+            known = checkpoint.section(arrays, "collector.")
+            # the environments of this process were not there when workers went on: they begin new episodes
+            known = {name: known[name] for name in ("recent", "counts")} if further else known
+            self.collector.set_state(known)
             return
         raise RunFailure(f"No checkpoint in {self.run.checkpoints} is sound: the run cannot be resumed, train it anew.")
 
@@ -386,12 +397,3 @@ def evaluation_points(config: Config, begin: int, end: int) -> set[int]:
     # to whole chunks, away from the two thirds: rounding must not take a point into the last third or out of it
     chunks = [length * number / (count * chunk) for number in range(1, count + 1)]
     return {begin + chunk * (ceil(x) if 3 * chunk * x > 2 * length else floor(x)) for x in chunks} - {begin}
-
-
-def replay_margin(config: Config) -> int:
-    """Count the vector steps after which a checkpoint need no longer be resumable: two intervals and a warm-up.
-
-    Two, for the newest checkpoint may turn out damaged.
-    """
-    steps = (2 * config.evaluate_every + config.chunk) * config.steps_per_update + config.random_steps
-    return -(-steps // config.num_envs)

@@ -1,15 +1,16 @@
-"""Each step stored once, one ring of rows per environment; histories and n-step returns are cut when a batch is drawn.
+"""Each step stored once, in lanes of rows; histories and n-step returns are cut when a batch is drawn.
 
-A lane is one environment's ring. Its rows are numbered 0, 1, 2, ... for ever and row i lives in slot i % slots:
+The newest `capacity // num_envs` rows of a lane before its `head` may be sampled (closing rows take room, but are not
+transitions). `add` stores one step of every environment, each in its own lane. `put` takes in a block from a worker: a
+lane is then a shelf, on which the episodes of any stream may stand one after the other. A block that does not continue
+what stands there brings the rows of its past, which no one samples but through which histories are cut:
 
-    ... (o, a, r) (o, a, r) (o, -, -) (o, a, r) (o, a, r) [o, -, -]
-                            closing row of an ended episode,       written ahead; the next step of the episode
-                            position -1, never sampled             overwrites it with the same observation
-
-The newest `capacity // num_envs` rows before `head` may be sampled (closing rows take room, but are not transitions).
+    ... (o, a, r) (o, a, r) (o, -, -) (o, a, r) (o, a, r) (o, a, r) (o, a, r) [o, -, -]
+                            closing   past, position -1   the block's rows    written ahead
 """
 
 import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,13 +20,14 @@ from sparc.acting.history import window_index
 from sparc.errors import RunFailure, UserError, cannot_write
 from sparc.files import beside
 from sparc.methods.batch import Batch
+from sparc.training.blocks import Block
+from sparc.training.commits import Commits
+from sparc.training.lanes import CLOSING, row_dtype
 from sparc.training.row_sums import RowSums, sum_each
-
-CLOSING = -1  # the position of a row that holds only what followed the last step of an episode
-THIS_AND_NEXT = np.array([[0], [1]])
+from sparc.training.shelves import Shelves
 
 
-class Replay:
+class Replay(Shelves):
     """The newest steps of several environments, in memory or in a memory-mapped file."""
 
     def __init__(
@@ -39,61 +41,96 @@ class Replay:
             raise UserError(
                 f"replay: capacity {capacity} is too small for {num_envs} environments, use {2 * num_envs}."
             )
-        self._obs_size, self._length, self._n = obs_size, history_length, n_step
+        self._obs_size, self._n = obs_size, n_step
         self._powers = np.float32(discount) ** np.arange(n_step + 1, dtype=np.float32)
         self._window = capacity // num_envs
         # Beyond the window: the oldest row's history, the row written ahead, and what `margin` further steps may write,
         # which is two rows each if every episode has length 1.
-        self._slots = self._window + history_length + 1 + 2 * margin
-        row = np.dtype([  # only 4-byte fields, so that everything is aligned without padding
-            ("context", "<f4", (context_size,)),
-            ("step", "<f4", (obs_size + action_size,)),
-            ("reward", "<f4"),
-            ("terminated", "<i4"),
-            ("position", "<i4"),  # in the episode, or CLOSING
-            ("count", "<i4"),  # transitions of this lane before this row
-        ])  # fmt: skip
+        slots = self._window + history_length + 1 + 2 * margin
+        row = row_dtype(obs_size, action_size, context_size)
         self.bytes_per_step = float(row.itemsize)
-        self._file = None if path is None else _open_rows(Path(path) / "rows.npy", row, (num_envs, self._slots))
-        self._rows = np.zeros(num_envs * self._slots, row) if self._file is None else np.asarray(self._file).reshape(-1)
-        # Context and observation side by side: all that a row written ahead holds.
-        self._known = self._rows.view("<f4").reshape(len(self._rows), -1)[:, : context_size + obs_size]
-        self._lane = np.arange(num_envs)
+        self._file = None if path is None else _open_rows(Path(path) / "rows.npy", row, (num_envs, slots))
+        rows = np.zeros(num_envs * slots, row) if self._file is None else np.asarray(self._file).reshape(-1)
+        super().__init__(rows, num_envs, obs_size, history_length)
         self._sums = RowSums(self._rows, num_envs, self._slots)
-        self._head, self._count, self._position, self._floor = np.zeros((4, num_envs), np.int64)
-        # The row and the one after it, as `add` writes them, with views of their fields in the order of its arguments.
-        self._pair = np.zeros((2, num_envs), row)
-        self._pair["position"][1] = CLOSING
-        self._pair_known = self._pair.view("<f4").reshape(2, num_envs, -1)[0, :, : context_size + obs_size]
-        (now, ahead), obs = self._pair, self._pair["step"][..., :obs_size]
-        action = now["step"][:, obs_size:]
-        self._fields = obs[0], action, now["reward"], now["terminated"], obs[1], now["context"], ahead["context"]
-        # Copied as bytes, rows go ten times faster than field by field.
-        self._bytes, self._pair_bytes = (x.view(f"V{row.itemsize}") for x in (self._rows, self._pair))
+        self._floor = np.zeros(num_envs, np.int64)
+        self._margin, self._saved = margin, self._head.copy()
+        self._commits = None if path is None else Commits(Path(path) / "commits", 4 * num_envs + 1)
+        self._stale = self._commits is not None  # commits may be of rows that are overwritten from now on
 
     def add(
         self, obs: np.ndarray, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray,
         next_obs: np.ndarray, context: np.ndarray, next_context: np.ndarray,
     ) -> None:  # fmt: skip
         """Store one step of every environment; an `obs` that is not the last `next_obs` begins a new episode."""
-        given = (obs, action, reward, terminated, next_obs, context, next_context)
-        for field, value in zip(self._fields, given, strict=True):
-            field[:] = value
-        # An episode may be abandoned without a flag (an environment that could not be restored): what its last step led
-        # to must stay, so the row written ahead becomes its closing row.
-        at = self._at(self._lane, self._head + THIS_AND_NEXT)
-        abandoned = (self._position > 0) & (self._known[at[0]] != self._pair_known).any(axis=1)
-        if abandoned.any():
-            self._rows["position"][at[0, abandoned]] = CLOSING
-            self._head += abandoned
-            self._position[abandoned] = 0
-            at = self._at(self._lane, self._head + THIS_AND_NEXT)
-        self._pair["position"][0], self._pair["count"] = self._position, self._count + THIS_AND_NEXT
-        self._bytes[at] = self._pair_bytes
-        done = np.logical_or(terminated, truncated)
-        self._head += 1 + done
-        self._count += 1
-        self._position = np.where(done, 0, self._position + 1)
+        if self._stale:
+            self._forget_commits()
+        super().add(obs, action, reward, terminated, truncated, next_obs, context, next_context)
+
+    def put(self, block: Block) -> int:
+        """Take in a block and return its number of transitions, 0 if it or a later one of its stream was here."""
+        if self._stale:
+            self._forget_commits()
+        if taken := super().put(block):
+            self._commit()
+        return taken
+
+    @property
+    def most(self) -> int:
+        """Return how many transitions a block may have so that the newest two cursors stay valid, see `must_save`."""
+        return max(1, self._margin // 2 - self._length - 2)
+
+    @property
+    def must_save(self) -> bool:
+        """Return whether another block could use up half of a lane's margin since the last cursor.
+
+        If a run saves whenever that is so after a `put`, its newest two checkpoints can be resumed from.
+        """
+        return bool((self._head - self._saved).max() + self._largest > self._margin)
+
+    def roll_forward(self) -> int:
+        """Go on from the cursor sought to the last block that was taken in; return the transitions that this adds.
+
+        Stay at the cursor if the rows are not all there, as after a power cut, or if `clear` was called in between.
+        """
+        found = None if self._commits is None else self._commits.read()
+        if found is None:
+            return 0
+        (head, count, position, floor), ahead = found[:-1].reshape(4, -1).copy(), found[-1]
+        if not np.array_equal(floor, self._floor) or (head < self._head).any():
+            return 0
+        whole = all(self._is_chain(lane, head, count, position) for lane in range(len(head)))
+        if not whole or ahead != self._sum_all_ahead(head, position):
+            return 0
+        added = int(count.sum()) - self.total
+        self._head, self._count, self._position, self._stale = head, count, position, False
+        return added
+
+    def _commit(self) -> None:
+        """Note that the rows up to here are all there."""
+        if self._commits is not None:
+            ahead = [self._sum_all_ahead(self._head, self._position)]
+            self._commits.write(self._head, self._count, self._position, self._floor, ahead)
+
+    def _sum_all_ahead(self, head: np.ndarray, position: np.ndarray) -> int:
+        """Return one checksum of what the rows written ahead hold."""
+        return zlib.crc32(self._known[self._at(self._lane, head)[position > 0]].tobytes())
+
+    def _forget_commits(self) -> None:
+        """Remove commits of rows that are about to be overwritten."""
+        if self._commits is not None:
+            self._commits.drop()
+        self._stale = False
+
+    def _is_chain(self, lane: int, head: np.ndarray, count: np.ndarray, position: np.ndarray) -> bool:
+        """Return whether a lane has all rows that a cursor at `head` needs: each counts on from the one before."""
+        if not head[lane]:
+            return not count[lane]
+        at = self._at(self._lane[lane : lane + 1], np.arange(self._needed(head)[lane], head[lane]))
+        counts, positions = self._rows["count"][at], self._rows["position"][at]
+        after = counts + (positions != CLOSING)
+        last = position[lane] - 1 if position[lane] else CLOSING
+        return bool((counts[1:] == after[:-1]).all() and after[-1] == count[lane] and positions[-1] == last)
 
     def sample(
         self, rng: np.random.Generator, shape: tuple[int, ...], *, history: bool | int, next_history: bool
@@ -129,6 +166,7 @@ class Replay:
 
     def cursor(self) -> dict[str, np.ndarray]:
         """Return what `seek` needs to come back to exactly this state."""
+        self._saved = self._head.copy()
         now = {"head": self._head, "count": self._count, "position": self._position, "floor": self._floor}
         return {name: array.copy() for name, array in now.items()} | {
             "reach": self._reach(self._head),
@@ -152,6 +190,8 @@ class Replay:
                 row = np.flatnonzero(wrong)[0]
                 raise RunFailure(f"replay: {where} is damaged, rows of environment {row} are not what they were.")
         self._head, self._count, self._position, self._floor = head, count, position, floor
+        self._forget_streams()
+        self._saved, self._stale = head.copy(), self._commits is not None
 
     def flush(self) -> None:
         """Write what is still only in memory to disk."""
@@ -161,9 +201,6 @@ class Replay:
     def clear(self) -> None:
         """Forget all transitions; older cursors stay valid within the margin, as rows go on behind the old ones."""
         self._floor = self._head.copy()
-
-    def _at(self, lane: np.ndarray, row: np.ndarray) -> np.ndarray:
-        return lane * self._slots + row % self._slots
 
     def _oldest(self) -> np.ndarray:
         return np.maximum(self._floor, self._head - self._window)
@@ -208,6 +245,8 @@ class Replay:
         first, position = rows[..., 0], rows["position"][..., 0]
         # Positions count up through an episode, a closing row breaks the chain, and from head on nothing is stored yet.
         alive = (rows["position"] == position[..., None] + steps) & (t[..., None] + steps < self._head[lane][..., None])
+        # After a lost block, the rows behind the closing row and the past may be in step with the chain again.
+        np.logical_and.accumulate(alive, axis=-1, out=alive)
         k = alive.sum(axis=-1)
         ended = np.take_along_axis(rows["terminated"], k[..., None] - 1, axis=-1)[..., 0] != 0
         end = self._rows.take(self._at(lane, t + k))

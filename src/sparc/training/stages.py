@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from sparc.acting.inference import ContextEstimator
+from sparc.acting.policy import infer
+from sparc.contexts import ContextSpace
+from sparc.envs import guard
 from sparc.envs.contextual import ContextualVectorEnv
 from sparc.errors import UserError
+from sparc.methods.nets import ContextEncoder
 from sparc.methods.qr_sac import QrSac, State, replace
 from sparc.runs import checkpoint
 from sparc.runs.load import restored
 from sparc.runs.run import Run
 
+Estimate = Callable[[np.ndarray], np.ndarray]  # histories (N, H, O+A) → contexts (N, C)
 GUARD_TOLERANCE = 0.01  # of the parent's value in a stage: evaluations of equally good policies differ by so much
 
 
@@ -36,12 +42,8 @@ def use_stage(venv: ContextualVectorEnv, run: Run) -> None:
 
 def check_contexts(venv: ContextualVectorEnv, run: Run) -> None:
     """Refuse an environment whose contexts, once drawn, are not of the region that `use_stage` has set."""
-    if run.lineage.to_dict() and not (inside := venv.context_space.train.contains(venv.contexts)).all():
-        drawn = venv.context_space.text(venv.contexts[int(np.argmin(inside))])
-        raise UserError(
-            f"{run.config.env} drew the context {drawn}, which is outside the region to train on: its reset must "
-            "draw from self.context_space, docs/environments/your-own.md."
-        )
+    if run.lineage.to_dict():
+        guard.check_region(venv)
 
 
 def stage_seed(run: Run) -> int:
@@ -66,6 +68,21 @@ def inherited(method: QrSac, parent: Path) -> State:
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32)) if is_count(node) else node
 
     return replace(state, optimisers=jax.tree.map(from_zero, state.optimisers, is_leaf=is_count))
+
+
+def context_estimate(method: QrSac, state: State, space: ContextSpace) -> Estimate:
+    """Return how a stage without known contexts labels its steps: φ(h), read back through ψ.
+
+    Both stay as they are in `state`, at the beginning of the stage: labels that moved with the networks could drift.
+    """
+    adapter, psi = jax.tree.map(jnp.copy, method.policy(state)), method.psi(state)  # updates donate the state's buffers
+    assert isinstance(psi, ContextEncoder)
+    estimator = ContextEstimator(psi, space)
+
+    def estimate(history: np.ndarray) -> np.ndarray:
+        return estimator.estimate(infer(adapter, history))
+
+    return estimate
 
 
 def not_worse(values: Sequence[float], before: Sequence[float]) -> bool:

@@ -12,11 +12,12 @@ from sparc.methods import find_method
 from sparc.runs.run import Run
 from sparc.runs.stages import first_stage
 from sparc.training.loop import Report, run_training
+from sparc.training.workers.options import resolve, resolve_again
 
 
 def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Path | None = None,
           train_region: Mapping[str, Sequence[float]] | None = None, report: Report | None = None,
-          **config: Any) -> Path:  # fmt: skip
+          workers: int = 0, cluster: str | None = None, **config: Any) -> Path:  # fmt: skip
     """Train a method on an environment.
 
     Args:
@@ -26,15 +27,19 @@ def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Pa
         run_dir: a new directory; by default `runs/<env>/<method>/seed<k>-<utc>`.
         train_region: ranges of context features to train on, {"x": (0.5, 1)}; by default the environment's own.
         report: called with a dictionary of numbers after every chunk of updates; `print`, for example.
+        workers: how many processes collect experience, asynchronously; 0: this one does, in step with learning. They
+            import the environment by its name: one of your own must be in a module, "module:Id".
+        cluster: where the workers run, HOST:PORT of an existing Ray cluster; by default "local", on this machine.
         **config: fields of `sparc.config.Config` and the method's own options, as in `sparc train --help`.
 
     Returns:
         The run directory, for `sparc.load`, `sparc.resume` and the commands.
 
     Raises:
-        UserError: a name, a field or its value is wrong, or `run_dir` holds a run already.
-        RunFailure: the environment or learning broke down. A run that has a checkpoint by then can be resumed; of
-            another one nothing is left.
+        UserError: a name, a field or its value is wrong, `run_dir` holds a run already, Ray is not installed, or nobody
+            answers at `cluster`.
+        RunFailure: the environment, all workers or learning broke down. A run that has a checkpoint by then can be
+            resumed; of another one nothing is left.
         KeyboardInterrupt, SystemExit: after Ctrl-C or SIGTERM (exit code 143), once the run is saved.
 
     Example:
@@ -42,17 +47,21 @@ def train(method: str, env: str, *, preset: str | None = None, run_dir: str | Pa
     """
     find_method(method)  # it declares some of the config's fields
     settings = make_config({"method": method, "env": env, **config}, preset or get_env(env).preset)
-    stage = first_stage(settings, train_region or {})
-    return run_training(Run.create(settings, Path(run_dir) if run_dir is not None else None, stage), report)
+    stage, options = first_stage(settings, train_region or {}), resolve(workers, cluster)
+    run = Run.create(settings, Path(run_dir) if run_dir is not None else None, stage)
+    return run_training(run, report, workers=options)
 
 
-def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None, **changes: Any) -> Path:
-    """Continue a run from its newest sound checkpoint, bit for bit as if it had not been interrupted.
+def resume(run_dir: str | Path, updates: int | None = None, report: Report | None = None, *,
+           workers: int | None = None, cluster: str | None = None, **changes: Any) -> Path:  # fmt: skip
+    """Continue a run from its newest sound checkpoint, without workers bit for bit as if it had not been interrupted.
 
     Args:
         run_dir: the run directory.
         updates: a higher number of updates to train until; by default the run's own.
         report: as in `sparc.train`.
+        workers: as in `sparc.train`; by default as many as the session before.
+        cluster: as in `sparc.train`; by default that of the session before, "local" returns to this machine.
         **changes: new values of config fields, learning_rate=1e-4 for example; the manifest keeps the old ones.
 
     Returns:
@@ -67,4 +76,5 @@ def resume(run_dir: str | Path, updates: int | None = None, report: Report | Non
     Example:
         >>> sparc.resume("runs/DriftingBoat-v0/sparc/seed1", updates=20_000)
     """
-    return run_training(Run.open(run_dir), report, updates, changes)
+    run = Run.open(run_dir)
+    return run_training(run, report, updates, changes, resolve_again(run, workers, cluster))

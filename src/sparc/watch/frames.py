@@ -8,7 +8,7 @@ import numpy as np
 
 from sparc.deploy.load import Source
 from sparc.envs.registry import get_env, make_env
-from sparc.envs.wind.view import make_current
+from sparc.envs.robots.view import make_current
 from sparc.errors import SparcError, UserError
 
 DEFAULT_RATE = 30.0  # steps per second of an environment that does not tell

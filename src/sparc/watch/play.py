@@ -20,8 +20,8 @@ from sparc.envs.contextual import ProgressCall
 from sparc.envs.drawing import font
 from sparc.envs.racing import car_models, context_of, label_of
 from sparc.envs.registry import get_env
+from sparc.envs.robots.view import choose_backend, release
 from sparc.envs.sync import SyncContextualVectorEnv
-from sparc.envs.wind.view import choose_backend, release
 from sparc.errors import UserError, unknown
 from sparc.text import short
 from sparc.watch.frames import ASPECT, how_it_ended, lap_of, make_test_env, steps_per_second, take_frame

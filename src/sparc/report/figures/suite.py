@@ -27,7 +27,7 @@ from sparc.report.figures.style import (
 from sparc.report.gaps import gaps, labels_in, means_over, seeds, why_missing
 from sparc.report.measured import mean_of, over_seeds, run_means
 from sparc.report.races import races
-from sparc.report.stats import mean_sem, share_of_cells
+from sparc.report.stats import MIN_RUNS, mean_sem, share_of_cells
 from sparc.suites.results import EnvResults, Results
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def differences(results: Results, env: str, measure: str = RETURN) -> Figure:
     figure, panels = map_panels(len(pairs), 4)
     letters = int(14.5 * (figure.get_figwidth() - 1.0) / panels.shape[1])  # so many per inch
     cells: list[Cells | str] = []
+    with_shares = False
     for panel, (a, b) in zip(panels.flat, pairs, strict=False):
         title = f"{shown[a]} − {shown[b]}"
         if len(title) > letters:
@@ -120,8 +121,10 @@ def differences(results: Results, env: str, measure: str = RETURN) -> Figure:
         else:
             difference = shown_means(part, a, measure) - shown_means(part, b, measure)
             cells.append((part.contexts, part.ind, read.better * difference))
-            shares = (f"{region.upper()} {better_share(part, a, b, region, measure):.0%}" for region in part.regions)
-            title += f"\n{', '.join(shares)}"
+            if enough := min(len(part.returns[key]) for key in (a, b)) >= MIN_RUNS:  # fewer look surer than they are
+                shares = (f"{name.upper()} {better_share(part, a, b, name, measure):.0%}" for name in part.regions)
+                title += f"\n{', '.join(shares)}"
+            with_shares |= enough
         panel.set_title(title)
     values = np.concatenate([cell[2] for cell in cells if not isinstance(cell, str)])
     image = draw_panels(
@@ -135,7 +138,7 @@ def differences(results: Results, env: str, measure: str = RETURN) -> Figure:
     where = "green" if image is not None else "above zero"
     firsts = {shown[a] for a, _ in pairs}
     better = firsts.pop() if len(firsts) == 1 else "the first of the two"
-    add_title(figure, f"{env}: {where} where {better} is better, and the share of such cells")
+    add_title(figure, f"{env}: {where} where {better} is better{', and the share of such cells' * with_shares}")
     more = [f"{len(planned)} pairs, of which {MOST_PAIRS} are shown."] if len(planned) > MOST_PAIRS else []
     add_note(figure, [*gaps(results, env, "returns", dict.fromkeys(name for pair in pairs for name in pair)), *more])
     return figure

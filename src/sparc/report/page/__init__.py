@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sparc.report.figures.entry import DrawnFigure
 from sparc.report.html import write_page
-from sparc.report.page import answer, continual, maps, measures, pictures, races, runs, tables
+from sparc.report.page import answer, continual, idle, maps, measures, pictures, races, runs, tables, training
 from sparc.report.page.data import ReportData
 from sparc.suites.results import Results
 
@@ -40,7 +40,7 @@ def write_report(results: Results, path: Path, figures: Sequence[DrawnFigure]) -
             *([stages] if (stages := continual.numbers(data)) else []),
         ],
         definitions=measures.definitions(data),
-        returns=tables.returns(data),
+        returns=returns(data),
         returns_judge=data.returns_judge,
         maps=maps.choices(data),
         static_maps=pictures.static_maps(figures),
@@ -50,3 +50,20 @@ def write_report(results: Results, path: Path, figures: Sequence[DrawnFigure]) -
         regions=runs.regions(data),
         commands=data.manifest["commands"],
     )
+
+
+def returns(data: ReportData) -> list[tables.Table]:
+    """Return all tables of returns."""
+    envs = list(data.results.envs)
+    found = [
+        tables.means(data, "ood"),
+        tables.means(data, "ind"),
+        idle.apart(data),
+        tables.worst_quarters(data, envs),
+        tables.middles(data, envs),
+        tables.aggregates(data),
+        tables.probabilities(data, envs),
+        training.experts(data),
+        training.reached(data),
+    ]
+    return [table for table in found if table is not None]

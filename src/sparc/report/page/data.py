@@ -37,7 +37,8 @@ class Endpoint:
     second: str
     measure: str
     comparison: stats.Comparison | None  # None: no results yet
-    p: float  # corrected; NaN where it is not known
+    p: float  # Welch's, corrected; NaN where it is not known
+    pooled_p: float  # with pooled variance, corrected likewise
 
 
 @dataclass(frozen=True)
@@ -161,8 +162,12 @@ class ReportData:
             for name in self.judged_by(test)
         ]
         found = [self.comparisons.get((test, a, b, "ood", name)) for test, a, b, name in keys]
-        corrected = stats.holm([comparison.p if comparison else math.nan for comparison in found])
-        return [Endpoint(*key, value, p) for key, value, p in zip(keys, found, corrected, strict=True)]
+        welch = stats.holm([comparison.p if comparison else math.nan for comparison in found])
+        pooled = stats.holm([comparison.pooled_p if comparison else math.nan for comparison in found])
+        return [
+            Endpoint(*key, value, p, pooled_p)
+            for key, value, p, pooled_p in zip(keys, found, welch, pooled, strict=True)
+        ]
 
     @cached_property
     def normalizer(self) -> str:

@@ -63,9 +63,8 @@ def numbers(data: ReportData) -> Numbers:
         groups.setdefault(read, []).append(test)
     for read, tests in groups.items():
         names = tuple(name for name, _ in read)
-        tables += [middles(data, tests, name) for name in names if not data.all_or_nothing(tests, name)]
-        if chances := probabilities(data, tests, names):
-            tables.append(chances)
+        sureness = [middles(data, tests, name) for name in names if not data.all_or_nothing(tests, name)]
+        tables += [table for table in (*sureness, probabilities(data, tests, names)) if table]
     introduction = (
         f"Means ± s.e.m. over seeds; {budget(data)}. {STAR} Best mean among the contenders; that alone does not say "
         "how sure it is."

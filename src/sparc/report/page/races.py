@@ -39,9 +39,8 @@ def numbers(data: ReportData) -> Numbers:
     """Return the tables of every race, of what a new physics changes, and of how sure all that is."""
     tables = [table for test in data.races for table in test_tables(data, test, LAPS)]
     # no IQM of the clean laps: a lap is clean or not, so that the middle half is mostly all or nothing
-    tables.append(middles(data, data.races, "ratio"))
-    if chances := probabilities(data, data.races, JUDGED):
-        tables.append(chances)
+    sureness = (middles(data, data.races, "ratio"), probabilities(data, data.races, JUDGED))
+    tables += [table for table in sureness if table]
     introduction = (
         f"Means ± s.e.m. over seeds; {budget(data)}. Ratio: lap time / built-in AI’s, 2.0 if not completed; less is "
         f"better. {STAR} Best mean among the contenders; that alone does not say how sure it is."

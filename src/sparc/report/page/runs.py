@@ -26,6 +26,7 @@ class Head:
     gaps: list[str]  # the runs without results
     missing: str  # how many these are
     edited: str  # tables that were changed by hand
+    mixed: list[str]  # methods of which some runs had workers and some had not
 
 
 def head(data: ReportData) -> Head:
@@ -46,12 +47,18 @@ def head(data: ReportData) -> Head:
     )
     made = [
         f"Made {manifest['made'][:16].replace('T', ' ')} UTC",
+        " / ".join(dict.fromkeys(f"commit {short(m['commit'])}" for m in members if m.get("commit"))),
         ", ".join(f"{name} {version}" for name, version in distinct(members, "versions").items()),
         ", ".join(f"{name}: {value}" for name, value in distinct(members, "machine").items()),
     ]
     missing = f"{len(members) - done} of {plural(len(members), 'run')}"
     edited = joined(manifest.get("edited", []))
-    return Head(manifest["about"], summary, ". ".join(filter(None, made)), gaps(data), missing, edited)
+    return Head(manifest["about"], summary, ". ".join(filter(None, made)), gaps(data), missing, edited, mixed(data))
+
+
+def short(commits: str) -> str:
+    """Return commits by their first digits, and whether there were changes."""
+    return ", ".join(f"{commit[:8]}{commit[40:]}" for commit in commits.split(", "))
 
 
 def seed_list(seeds: set[int]) -> str:
@@ -76,6 +83,20 @@ def gaps(data: ReportData) -> list[str]:
             why = member["state"] + (f", {member['note']}" if member["note"] else "")
             groups.setdefault((member["env"], data.names[label_of(member)], why), set()).add(member["seed"])
     return [f"{name} in {env}, {seed_list(seeds)}: {why}" for (env, name, why), seeds in groups.items()]
+
+
+def mixed(data: ReportData) -> list[str]:
+    """Return the methods of which workers collected for some runs only: their experience is not of one kind."""
+    groups: dict[tuple[str, str], tuple[set[int], set[int]]] = {}
+    for member in data.members:
+        if member["state"] == "done":
+            both = groups.setdefault((member["env"], data.names[label_of(member)]), (set(), set()))
+            both[bool(member.get("workers"))].add(member["seed"])
+    return [
+        f"{name} in {env} ({seed_list(having)} with, {seed_list(without)} without)"
+        for (env, name), (without, having) in groups.items()
+        if without and having
+    ]
 
 
 # Every run
@@ -122,7 +143,8 @@ def run(data: ReportData, member: dict[str, Any]) -> Run:
         RunCell(name, text, "" if value is None else str(value), name in WORDS)
         for name, (text, value) in run_values(data, member).items()
     ]
-    details = [f"folder: {member['run']}"] + [
+    noted = {name: member.get(name) for name in ("commit", "workers")}
+    details = [f"folder: {member['run']}", *(f"{name}: {value}" for name, value in noted.items() if value)] + [
         line
         for name in ("versions", "machine", "config")
         for line in [f"{name}:", *(f"  {entry}: {listed(value)}" for entry, value in member[name].items())]

@@ -58,14 +58,6 @@ class Table:
     note: str
 
 
-def returns(data: ReportData) -> list[Table]:
-    """Return all tables of returns."""
-    envs = list(data.results.envs)
-    found = [means(data, "ood"), means(data, "ind"), worst_quarters(data, envs), middles(data, envs),
-             aggregates(data), probabilities(data, envs)]  # fmt: skip
-    return [table for table in found if table is not None]
-
-
 def means(data: ReportData, region: str) -> Table:
     """Return the mean returns ± s.e.m. over seeds, next to the paper's where there are some."""
     reference = data.manifest.get("reference") or {}
@@ -144,9 +136,11 @@ def winner(data: ReportData, values: Mapping[str, float]) -> str | None:
     return max(contenders, key=lambda key: contenders[key]) if len(contenders) > 1 else None
 
 
-def middles(data: ReportData, tests: Sequence[str], measure: str = RETURN) -> Table:
-    """Return the interquartile means of the returns, or of a measure, with intervals."""
+def middles(data: ReportData, tests: Sequence[str], measure: str = RETURN) -> Table | None:
+    """Return the interquartile means of the returns, or of a measure; None where all are plain means."""
     places = {(test, part): summaries(data, test, part, measure) for test in tests for part in data.parts[test].regions}
+    if all(s.seeds < stats.MIN_RUNS for found in places.values() for s in found.values()):
+        return None
     best = {
         place: winner(data, {key: data.measure(place[0], measure).better * s.iqm.value for key, s in found.items()})
         for place, found in places.items()
@@ -234,11 +228,13 @@ def probabilities(data: ReportData, tests: Sequence[str], measures: Sequence[str
         cells = [probability(data, test, a, b, name) for test in tests for name in measures]
         cells += [overall(data, a, b)] if averaged else []
         rows.append(Row(data.pair_name(a, b, "over"), cells))
+    if all(cell.source is None for one in rows for cell in one.cells):
+        return None
     names = [data.measure(tests[0], name).title for name in measures if name != RETURN]
     columns = {test: names for test in tests} | ({"All, weighted equally": list[str]()} if averaged else {})
     note = (
         "How often a run of the first method has a better mean than one of the second; 0.5 is no difference. "
-        "Below: 95 % interval, from three seeds on."
+        "Below: 95 % interval. From three seeds on."
     )
     by = f", by {joined(names)}" if names else ""
     return Table(f"Probability of improvement out of distribution{by}", columns, rows, note)
@@ -272,10 +268,11 @@ def overall(data: ReportData, a: str, b: str) -> Cell:
 def probability_cell(
     data: ReportData, estimate: stats.Estimate, test: str, a: str, b: str, notes: Sequence[Note]
 ) -> Cell:
-    """Return a probability with its interval."""
+    """Return a probability with its interval; of one or two runs none, as it would look surer than it is."""
+    if not math.isfinite(estimate.low):
+        return Cell(notes=[Note("too few seeds"), *notes])
     value, low, high = (number(part, 2) for part in estimate)
-    interval = f"{low} to {high}" if math.isfinite(estimate.low) else "too few seeds for an interval"
-    return Cell(value, data.source(test, a, b), notes=[Note(interval), *notes])
+    return Cell(value, data.source(test, a, b), notes=[Note(f"{low} to {high}"), *notes])
 
 
 def row(data: ReportData, key: str, cells: list[Cell]) -> Row:

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparc.acting.adaptation import encode, principal_axes, spread
+from sparc.acting.inference import GRID, ContextEstimator
 from sparc.arrays import Array
 from sparc.contexts import Box, ContextSpace
 
 if TYPE_CHECKING:  # brings JAX
     from sparc.methods.nets import ContextEncoder
 
-GRID = 41  # contexts per feature among which the nearest ψ(c) is looked for
-LINES = 5  # every so many of them is a line of the map
-NEIGHBOURS = 4  # an estimate is the mean of as many nearest contexts, weighted by 1/distance²
+LINES = 5  # every so many contexts of the grid is a line of the map
 EDGE = 11  # points on each edge of the training region
 
 
@@ -25,12 +24,11 @@ class Belief:
 
     def __init__(self, psi: ContextEncoder, space: ContextSpace) -> None:
         self.psi, self.space = psi, space
-        self.contexts = space.grid(GRID)
-        self.table = encode(psi, self.contexts)
+        self.estimator = ContextEstimator(psi, space)
+        self.contexts, self.table = self.estimator.contexts, self.estimator.table
         self.mean = self.table.mean(axis=0)
         self.axes = principal_axes(self.table, (self.contexts - space.centre) / space.half_range)
         self.unit = float(np.nan_to_num(spread(self.table), nan=1.0))  # NaN: ψ is the same everywhere
-        self._norms = np.square(self.table).sum(axis=1)
         self._truth: tuple[bytes, Array] = (b"", np.empty(0))
 
     def place(self, latent: Array) -> Array:
@@ -45,12 +43,7 @@ class Belief:
 
     def estimate(self, latent: Array) -> Array:
         """Return the context (C,) whose ψ(c) is nearest to a latent (Z,)."""
-        distance = np.maximum(self._norms - 2 * self.table @ latent + latent @ latent, 0.0)  # squared
-        nearest = np.argpartition(distance, min(NEIGHBOURS, len(distance) - 1))[:NEIGHBOURS]
-        if not isinstance(self.space.test, Box):  # there is nothing between two cars
-            return np.asarray(self.contexts[distance.argmin()])
-        weight = 1 / (distance[nearest] + 1e-9 * self.unit**2)
-        return np.asarray(weight @ self.contexts[nearest] / weight.sum())
+        return np.asarray(self.estimator.estimate(latent[None])[0])
 
     def read(self, latent: Array, context: Array) -> dict[str, Any]:
         """Return what a page shows of φ(h) under a context: place, estimate, distance from ψ(c)."""

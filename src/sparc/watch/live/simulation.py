@@ -18,8 +18,8 @@ from sparc.acting.episodes import Episodes
 from sparc.arrays import Array
 from sparc.deploy.load import Source, open_sources
 from sparc.envs.registry import get_env, make_env
+from sparc.envs.robots.view import choose_backend, release
 from sparc.envs.sync import SyncContextualVectorEnv
-from sparc.envs.wind.view import choose_backend, release
 from sparc.errors import UserError
 from sparc.methods.registry import find_method
 from sparc.watch.frames import how_it_ended, make_drawn, steps_per_second, take_frame, word_for_end

@@ -149,7 +149,7 @@ const plane = () => {
   const two = ({ low, high }) => ({ low: low.slice(0, 2), high: high.slice(0, 2) });
   return { names: hello.names, units: hello.units, test: two(hello.test), train: two(hello.train) };
 };
-const contextTitle = () => ({ boat: 'The current', robot: 'The wind' }[hello.kind] ?? 'The context');
+const contextTitle = () => ({ boat: 'The current', wind: 'The wind' }[hello.kind] ?? 'The context');
 
 // Frames
 
@@ -164,7 +164,8 @@ function take(message) {
   frame = message.frame;
   if (hello?.fresh && frame.policies.length) {
     hello.fresh = false;
-    hello.kind = frame.policies[0].scene?.kind ?? 'picture';
+    const { scene } = frame.policies[0];
+    hello.kind = scene?.wind ? 'wind' : scene?.kind ?? 'picture';
     build();
   }
   samples.push(...message.samples.filter(({ t }) => !samples.length || t > samples[samples.length - 1].t));

@@ -1,4 +1,4 @@
-// A robot of capsules in the wind, from the side; one that moves in space is seen from a little above.
+// A robot of capsules, from the side, in the wind if there is one; one that moves in space is seen from a little above.
 'use strict';
 
 class RobotScene {
@@ -43,10 +43,12 @@ class RobotScene {
 
     const moved = this.seen ? fx - this.seen : 0;
     this.seen = fx;
-    const [u, v] = scene.wind.map((force) => force / strongest);
-    const speed = 0.75 * passed * (pace ? 1 : 0);
-    this.streaks.move(u * speed - (moved * metre) / width, -v * speed);
-    this.streaks.draw(c, width, height, u * 70, v * 70, night ? 'rgba(170, 200, 235, .30)' : 'rgba(60, 105, 160, .30)');
+    if (scene.wind) {
+      const [u, v] = scene.wind.map((force) => force / strongest);
+      const speed = 0.75 * passed * (pace ? 1 : 0);
+      this.streaks.move(u * speed - (moved * metre) / width, -v * speed);
+      this.streaks.draw(c, width, height, u * 70, v * 70, night ? 'rgba(170, 200, 235, .30)' : 'rgba(60, 105, 160, .30)');
+    }
 
     const limbs = scene.capsules.map((capsule) => ({ capsule, depth: tilt ? capsule[1] + capsule[4] : [1, 0, 2][capsule[7] % 3] }));
     limbs.sort((a, b) => b.depth - a.depth);

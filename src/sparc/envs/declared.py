@@ -1,0 +1,53 @@
+"""What `register_env` checks of an environment's declaration, before anything is made of it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sparc.errors import UserError
+
+Signals = tuple[tuple[str, str], ...]  # a name and a unit for each element of a vector
+
+
+def check_signals(id: str, what: str, given: Sequence[tuple[str, str]] | None) -> Signals | None:
+    """Return names and units as tuples; refuse what is none, or a name that occurs twice."""
+    if given is None:
+        return None
+    for pair in given:
+        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(part, str) for part in pair) or not pair[0]:
+            raise UserError(f"{id}: {what}= needs a (name, unit) for each element, got {pair!r}")
+    names = [name for name, _ in given]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"{id}: {what}= has the name '{twice}' more than once")
+    return tuple((name, unit) for name, unit in given)
+
+
+def check_period(id: str, period: float | None, real_time: bool) -> None:
+    """Refuse a control step without a length; the clock of a real-time environment needs one."""
+    if period is not None and not 0.0 < period < math.inf:
+        raise UserError(f"{id}: period= must be the seconds of a control step, got {period!r}")
+    if real_time and period is None:
+        raise UserError(f"{id}: real_time=True needs period=, the seconds of a control step")
+
+
+def check_variants(id: str, variants: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the options of each variant; refuse a name that no file could have, and two that are the same."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, options in variants.items():
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise UserError(f"{id}: a variant's name becomes part of file names: '{name}' cannot, 'icy' can")
+        if not isinstance(options, Mapping) or not options:
+            raise UserError(f"{id}: the variant '{name}' must hold options of the environment, got {options!r}")
+        if dict(options) in found.values():
+            raise UserError(f"{id}: the variant '{name}' has the options of another one: leave one out")
+        found[name] = dict(options)
+    return found
+
+
+def is_reference(make: str) -> bool:
+    """Return whether a string is "package.module:callable"; a Gymnasium id such as "module:Name-v0" is not."""
+    module, colon, name = make.partition(":")
+    return bool(module and colon) and name.isidentifier()

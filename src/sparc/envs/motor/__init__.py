@@ -1,0 +1,1 @@
+"""MuJoCo's robots with motors of a strength that they cannot see."""

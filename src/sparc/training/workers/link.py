@@ -1,0 +1,156 @@
+"""The learner's end of the pool: it starts the process, and two threads read and write. Nothing here ever blocks."""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import sparc
+from sparc.errors import RunFailure
+from sparc.machine import PARENT
+from sparc.training.workers import processes, wire
+from sparc.training.workers.messages import Begin, Status
+
+LONGEST_FOLDER = 40  # characters: Ray's sockets lie up to 65 deeper, and a socket's path has at most 107
+NICE = 5  # of simulators: the learner comes first, yet on a busy machine they must not starve, as with Ray's 15
+END_SECONDS = 8.0  # that a pool has to end by itself
+
+
+class Link:
+    """One pool process."""
+
+    module = "sparc.training.workers.pool"  # that the process runs
+
+    def __init__(self, begin: Begin):
+        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.status: Status | None = None
+        self.started = self.heard = time.monotonic()
+        self.gone = False
+        self._slots: dict[str, Any] = {}  # the newest message of each kind, to be sent
+        self._filled = threading.Condition()
+        self.post(begin)
+        with ExitStack() as undo:  # where the disk is full, or there are too many files or processes
+            self.folder = private_folder()
+            undo.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            self.sock, theirs = socket.socketpair()
+            undo.enter_context(self.sock)
+            with theirs:
+                self.process = self._start(theirs.fileno(), begin)
+            undo.callback(self.process.wait)
+            undo.callback(self.process.kill)
+            for work in (self._read, self._write):
+                threading.Thread(target=work, daemon=True).start()
+            undo.pop_all()
+
+    def _start(self, theirs: int, begin: Begin) -> subprocess.Popen[bytes]:
+        own = pool_environment(self.folder, begin.cluster is None, begin.real_time)
+        with (self.folder / "pool.log").open("wb") as log:
+            return subprocess.Popen(
+                # -P: a file ray.py beside the user must not take Ray's place
+                [sys.executable, "-P", "-m", self.module, str(theirs), str(self.folder)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs], env=own,
+                start_new_session=True,  # Ctrl-C is for the learner, which lets the workers hand over what they have
+            )  # fmt: skip
+
+    def post(self, message: Any) -> None:
+        """Send a message as soon as the pool takes it; a newer one of its kind replaces it."""
+        with self._filled:
+            self._slots[type(message).__name__] = message
+            self._filled.notify()
+
+    def silent_seconds(self) -> float:
+        """Return for how long nothing was heard of the pool."""
+        return time.monotonic() - self.heard
+
+    def last_words(self) -> str:
+        """Return the last line that the pool's process printed."""
+        try:
+            lines = (self.folder / "pool.log").read_text(errors="replace").split("\n")
+        except OSError:
+            return ""
+        return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
+    def close(self, wait: bool) -> None:
+        """End the pool and what it has started; where it does not do so itself, by force."""
+        with suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)  # also wakes our own threads
+        with self._filled:
+            self.gone = True
+            self._filled.notify()
+        if wait:
+            self._clean_up()
+        else:
+            threading.Thread(target=self._clean_up, daemon=True).start()
+
+    def _clean_up(self) -> None:
+        try:
+            self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.status is not None:
+            processes.kill(self.status.processes)
+        self.sock.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _read(self) -> None:
+        with suppress(EOFError):
+            while True:
+                message = wire.receive(self.sock)
+                self.heard = time.monotonic()
+                if isinstance(message, Status):
+                    self.status = message
+                else:
+                    self.inbox.put(message)
+        self.gone = True
+        self.inbox.put(None)
+
+    def _write(self) -> None:
+        with suppress(OSError):
+            while True:
+                with self._filled:
+                    while not self._slots and not self.gone:
+                        self._filled.wait()
+                    if self.gone:
+                        return
+                    message = self._slots.pop(next(iter(self._slots)))
+                wire.send(self.sock, message)
+
+
+def pool_environment(folder: Path, local: bool, real_time: bool) -> dict[str, str]:
+    """Return the variables of the pool's process, which Ray reads as soon as it is imported.
+
+    A Ray of our own has a token that only we can read. On a cluster, token and niceness are the user's business.
+    """
+    source = str(Path(sparc.__file__).resolve().parents[1])
+    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+    found = {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    found.pop(PARENT, None)
+    found.setdefault("RAY_AUTH_MODE", "token")
+    if local:
+        with open(os.open(folder / "token", os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+        for name in ("RAY_AUTH_TOKEN", "RAY_ADDRESS"):
+            found.pop(name, None)
+        found |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
+        found.setdefault("RAY_worker_niceness", "0" if real_time else str(NICE))
+    return found
+
+
+def private_folder() -> Path:
+    """Make a folder that only we can read, with a name short enough for the sockets in it."""
+    for parent in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
+        if len(parent) + len("/sparc-12345678") <= LONGEST_FOLDER and os.access(parent, os.W_OK):
+            return Path(tempfile.mkdtemp(prefix="sparc-", dir=parent))
+    raise RunFailure("no temporary folder with a short name can be written: set TMPDIR to one, such as /tmp.")
