@@ -210,31 +210,39 @@ Encoder = Nothing | RawContext | ContextEncoder | HistoryAdapter
 
 
 class Trunk(eqx.Module):
-    """Input encoder and decision layers; the latent z joins between them."""
+    """Input encoder and decision layers; the latent z joins between them, renormalised where asked for."""
 
     observe: Mlp
     decide: Mlp
     head: Linear
+    latent_norm: BatchRenorm | None
 
     def __init__(self, size_in: int, latent: int, width: int, size_out: int, *, rng: np.random.Generator,
-                 batch_renorm: bool = False):  # fmt: skip
+                 batch_renorm: bool = False, renorm_latent: bool = False):  # fmt: skip
         self.observe = Mlp((size_in, width, width), rng=rng, batch_renorm=batch_renorm)
         self.decide = Mlp((width + latent, width, width), rng=rng, batch_renorm=batch_renorm)
         self.head = Linear(width, size_out, rng=rng)
+        self.latent_norm = BatchRenorm(latent) if renorm_latent else None
 
     def __call__(self, x: Array, z: Array) -> Array:
+        z = z if self.latent_norm is None else self.latent_norm(z)
         return self.head(self.decide(jnp.concatenate([self.observe(x), z], axis=-1)))
 
-    def train(self, x: Array, z: Array) -> tuple[Array, tuple[Any, Any]]:
+    def train(self, x: Array, z: Array) -> tuple[Array, tuple[Any, Any, Any]]:
         """Normalise the layers by this batch, and return its moments too, for `follow`."""
         x, observed = self.observe.train(x)
+        z, joined = (z, ()) if self.latent_norm is None else self.latent_norm.train(z)
         x, decided = self.decide.train(jnp.concatenate([x, z], axis=-1))
-        return self.head(x), (observed, decided)
+        return self.head(x), (observed, decided, joined)
 
-    def follow(self, moments: tuple[Any, Any]) -> Trunk:
+    def follow(self, moments: tuple[Any, Any, Any]) -> Trunk:
         """Return the trunk with its running moments moved towards a batch's."""
-        parts = self.observe.follow(moments[0]), self.decide.follow(moments[1])
-        return eqx.tree_at(lambda trunk: (trunk.observe, trunk.decide), self, parts)
+        observed, decided, joined = moments
+        norm = None if self.latent_norm is None else self.latent_norm.follow(joined)
+        parts = self.observe.follow(observed), self.decide.follow(decided), norm
+        return eqx.tree_at(
+            lambda trunk: (trunk.observe, trunk.decide, trunk.latent_norm), self, parts, is_leaf=lambda x: x is None
+        )
 
 
 class Actor(eqx.Module):
@@ -282,10 +290,10 @@ class Critic(eqx.Module):
     def __call__(self, inputs: Inputs, action: Array) -> Array:
         return self.trunk(jnp.concatenate([inputs.obs, action], axis=-1), self.encoder(inputs))
 
-    def train(self, inputs: Inputs, action: Array) -> tuple[Array, tuple[Any, Any]]:
+    def train(self, inputs: Inputs, action: Array) -> tuple[Array, tuple[Any, Any, Any]]:
         """Return the quantiles with the trunk's layers normalised by this batch, and its moments for `follow`."""
         return self.trunk.train(jnp.concatenate([inputs.obs, action], axis=-1), self.encoder(inputs))
 
-    def follow(self, moments: tuple[Any, Any]) -> Critic:
+    def follow(self, moments: tuple[Any, Any, Any]) -> Critic:
         """Return the critic with its running moments moved towards a batch's."""
         return eqx.tree_at(lambda critic: critic.trunk, self, self.trunk.follow(moments))

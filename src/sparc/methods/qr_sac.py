@@ -211,7 +211,13 @@ class QrSac:
         def critic() -> Critic:
             encoder, size_in = self.encoder(rng), spec.obs_size + spec.action_size
             latent, outputs = build.latent_size(encoder, spec), config.num_quantiles
-            trunk = Trunk(size_in, latent, spec.width, outputs, rng=rng, batch_renorm=config.batch_renorm)
+            # without targets, nothing else holds the scale of a φ that learns by reinforcement: it was seen to grow
+            # thirtyfold within a thousand updates, and the critics to diverge
+            renorm_latent = config.batch_renorm and encoder.reads == "history"
+            trunk = Trunk(
+                size_in, latent, spec.width, outputs,
+                rng=rng, batch_renorm=config.batch_renorm, renorm_latent=renorm_latent,
+            )  # fmt: skip
             return Critic(trunk, encoder)
 
         parts: dict[str, Any] = {
