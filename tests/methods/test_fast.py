@@ -359,3 +359,14 @@ def test_the_robots_start_from_it() -> None:
 def test_equinox_keeps_static_fields_out_of_the_state() -> None:
     state = make("oracle").init(np.random.default_rng(0))
     assert len(jax.tree.leaves(state.norm)) == 3  # count, mean and variance, not the clip
+
+
+@pytest.mark.parametrize("name", ["sparc", "rma", "only-obs", "history-input", "oracle"])
+def test_only_critics_that_read_the_history_renormalise_their_latent(name: str) -> None:
+    for values, renormalised in (
+        ({}, name == "history-input"),
+        ({"batch_renorm": False, "target_networks": True}, False),
+    ):
+        state = make(name, **values).init(np.random.default_rng(0))
+        assert [critic.trunk.latent_norm is not None for critic in state.critics] == [renormalised] * 2
+        assert state.expert.trunk.latent_norm is None  # no batch statistics in what acts

@@ -226,3 +226,41 @@ def test_a_critic_without_renormalisation_trains_as_it_is_used() -> None:
     np.testing.assert_array_equal(quantiles, critic(inputs, action))
     followed = critic.follow(moments)
     assert not jax.tree.leaves(moments) and eqx.tree_equal(followed, critic)
+
+
+# The latent of History Input's critics
+
+
+def make_history_critic(renorm_latent: bool) -> Critic:
+    rng = np.random.default_rng(0)
+    trunk = Trunk(5, 4, 8, 4, rng=rng, batch_renorm=True, renorm_latent=renorm_latent)
+    return Critic(trunk, HistoryAdapter(5, 8, 4, rng=rng))
+
+
+def quantiles_of_a_grown_phi(critic: Critic, factor: float) -> np.ndarray:
+    """Return the quantiles in training where φ's outputs are so many times as large."""
+    grown = eqx.tree_at(lambda c: (c.encoder.out.weight, c.encoder.out.bias), critic,
+                        (factor * critic.encoder.out.weight, factor * critic.encoder.out.bias))  # fmt: skip
+    rng = np.random.default_rng(1)
+    history = jnp.asarray(rng.normal(size=(32, 8, 5)), jnp.float32)
+    inputs = Inputs(jnp.asarray(rng.normal(size=(32, 3)), jnp.float32), history=history)
+    return np.asarray(grown.train(inputs, jnp.asarray(rng.uniform(-1, 1, (32, 2)), jnp.float32))[0])
+
+
+def test_the_scale_of_phi_does_not_reach_renormalised_critics() -> None:
+    large, larger = (quantiles_of_a_grown_phi(make_history_critic(True), factor) for factor in (1e3, 1e5))
+    np.testing.assert_allclose(large, larger, rtol=1e-2, atol=1e-2)
+    plain, grown = (quantiles_of_a_grown_phi(make_history_critic(False), factor) for factor in (1e0, 1e2))
+    assert not np.allclose(plain, grown, rtol=0.1, atol=0.1)  # without it, decisions follow φ alone
+
+
+def test_the_running_moments_of_a_latent_follow_its_batches() -> None:
+    critic = make_history_critic(True)
+    inputs = Inputs(jnp.ones((8, 3)), history=jnp.asarray(RNG.normal(size=(8, 8, 5)), jnp.float32))
+    _, moments = critic.train(inputs, jnp.zeros((8, 2)))
+    before, after = critic.trunk.latent_norm, critic.follow(moments).trunk.latent_norm
+    assert before is not None and after is not None
+    z = np.asarray(critic.encoder(inputs))
+    np.testing.assert_allclose(after.running.mean, (1 - MOMENTUM) * z.mean(axis=0), rtol=1e-4, atol=1e-7)
+    gradient = jax.grad(lambda c: jnp.sum(c.train(inputs, jnp.zeros((8, 2)))[0] ** 2))(critic)
+    assert all(float(jnp.abs(leaf).max()) == 0.0 for leaf in gradient.trunk.latent_norm.running)
