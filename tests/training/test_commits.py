@@ -313,15 +313,15 @@ import numpy as np
 from test_commits import LENGTH, make
 from streams import Worker, World
 
-path, session = Path(sys.argv[1]), int(sys.argv[2])
+path, session, envs = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 replay = make(path / "replay")
 cursor = path / "cursor.npz"
 if cursor.exists():
     replay.seek(np.load(cursor))
     print("rolled", replay.total, replay.roll_forward(), flush=True)
 rng = np.random.default_rng(session)
-World.numbers = 100 * session
-workers = [Worker((session, number, 0), World(2, rng, 0.03, {}), LENGTH, replay.most) for number in range(3)]
+World.numbers = 1000 * session
+workers = [Worker((session, number, 0), World(envs, rng, 0.03, {}), LENGTH, replay.most) for number in range(3)]
 saves = 0
 for _ in range(10**9):
     worker = workers[rng.integers(3)]
@@ -340,14 +340,15 @@ for _ in range(10**9):
 
 
 @pytest.mark.process
-def test_no_row_that_was_taken_in_is_lost_by_kill_9(tmp_path: Path) -> None:
+@pytest.mark.parametrize("envs", [2, 40])  # of three workers, on four shelves
+def test_no_row_that_was_taken_in_is_lost_by_kill_9(tmp_path: Path, envs: int) -> None:
     """A process takes in blocks as fast as it can; each time, the next one goes on where the last was killed."""
     here = Path(__file__).parent
     places = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
     rng, said, kept = np.random.default_rng(0), 0, 0
     for session in range(1, 6):
         with subprocess.Popen(
-            [sys.executable, "-c", KILLED, str(tmp_path), str(session)],
+            [sys.executable, "-c", KILLED, str(tmp_path), str(session), str(envs)],
             stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": places}, text=True,
         ) as child:  # fmt: skip
             assert child.stdout is not None
@@ -367,7 +368,8 @@ def test_no_row_that_was_taken_in_is_lost_by_kill_9(tmp_path: Path) -> None:
         replay.roll_forward()
         assert replay.total >= said > 0
         found = names(everything(replay))
-        assert {stream // 100 for stream, _, _ in found} <= set(range(1, session + 1)) and len(found) > 300
+        assert {stream // 1000 for stream, _, _ in found} <= set(range(1, session + 1)) and len(found) > 150
+        assert (replay._head > replay._slots).all()  # the ring has wrapped
         check_ends(replay)
     assert kept > 0
 
