@@ -280,14 +280,15 @@ def test_the_row_written_ahead_must_have_reached_the_disk_too(tmp_path: Path) ->
     assert_same(everything(again), then)
 
 
-def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replay = make(tmp_path / "run" / "replay")
+@pytest.mark.parametrize("folder", ["replay", "replay/shelves4"])
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    replay = make(tmp_path / "run" / folder)
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(RunFailure, match=r"Cannot write .*commits: the disk is full, .*; make room"):
+    with pytest.raises(RunFailure, match=r"Cannot write .*commits: the disk is full, .*; make room.*resume \S+/run`"):
         fill(replay, {}, 1, 1)
 
 

@@ -64,6 +64,11 @@ class Commits:
                 with beside(self._file) as new:  # written, not a hole that needs room on the disk later
                     new.write_bytes(bytes(8 * int(np.prod(self._shape))))
             except OSError as error:
-                raise cannot_write(self._file, error, f"`sparc resume {self._file.parents[1]}`") from error
+                raise cannot_write(self._file, error, f"`sparc resume {run_of(self._file)}`") from error
         self._notes = np.asarray(np.memmap(self._file, np.int64, "r+", shape=self._shape))
         return self._notes
+
+
+def run_of(file: Path) -> Path:
+    """Return the run whose replay a file is part of, in whatever layout."""
+    return next((folder.parent for folder in file.parents if folder.name == "replay"), file.parents[1])

@@ -24,7 +24,7 @@ from sparc.errors import RunFailure, UserError, cannot_write
 from sparc.files import beside
 from sparc.methods.batch import Batch
 from sparc.training.blocks import Block
-from sparc.training.commits import Commits
+from sparc.training.commits import Commits, run_of
 from sparc.training.lanes import CLOSING, as_bytes, row_dtype
 from sparc.training.row_sums import RowSums, sum_each
 from sparc.training.shelves import Shelves
@@ -313,7 +313,7 @@ def _open_rows(file: Path, row: np.dtype, shape: tuple[int, int]) -> np.memmap:
                 np.lib.format.open_memmap(new, mode="w+", dtype=row, shape=shape)
                 reserve(new)
         except OSError as error:
-            how = f"`sparc resume {file.parents[1]}`, or train anew with a smaller replay_capacity"
+            how = f"`sparc resume {run_of(file)}`, or train anew with a smaller replay_capacity"
             raise cannot_write(file, error, how, shape[0] * shape[1] * row.itemsize) from error
     try:
         rows = np.lib.format.open_memmap(file, mode="r")  # "r+" would lengthen a file that was cut short

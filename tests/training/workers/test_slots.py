@@ -139,7 +139,7 @@ def test_a_reader_gets_all_messages_that_have_arrived_at_once() -> None:
     with pytest.raises(EOFError):
         while True:
             for message in wire.receive_all(theirs):
-                found.append(message)  # noqa: PERF402 - those before the end of file count
+                found.append(message)
     writer.join()
     theirs.close()
     expected = [*sent, (50, "", big), *sent[:3]]
