@@ -225,7 +225,7 @@ def test_a_worker_needs_no_jax() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    shelves=st.integers(1, 4), workers=st.integers(1, 4), envs=st.integers(1, 3), window=st.integers(2, 80),
+    shelves=st.integers(1, 4), workers=st.integers(1, 12), envs=st.integers(1, 6), window=st.integers(2, 80),
     length=st.integers(1, 6), n=st.integers(1, 4), most=st.sampled_from([1, 3, 20]),
     end=st.sampled_from([0, 0.05, 0.5]), seed=st.integers(0, 2**32 - 1),
 )  # fmt: skip
@@ -300,7 +300,7 @@ def test_every_window_is_right_whatever_happens(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    shelves=st.integers(1, 3), streams=st.integers(1, 4), window=st.integers(2, 30), length=st.integers(1, 4),
+    shelves=st.integers(1, 3), streams=st.integers(1, 30), window=st.integers(2, 30), length=st.integers(1, 4),
     margin=st.integers(14, 40), end=st.sampled_from([0, 0.05, 1]), seed=st.integers(0, 2**32 - 1),
 )  # fmt: skip
 def test_whoever_saves_when_told_can_go_back_to_the_newest_two_cursors(

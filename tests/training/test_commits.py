@@ -198,36 +198,49 @@ def test_a_block_that_was_cut_short_leaves_no_trace(tmp_path: Path, monkeypatch:
         check(again, LENGTH, N, ends)
 
 
-def test_of_two_notes_one_is_always_whole(tmp_path: Path) -> None:
+def test_of_two_notes_on_a_lane_one_is_always_whole(tmp_path: Path) -> None:
     file = tmp_path / "commits"
-    commits = Commits(file, 5)
+    commits = Commits(file, 3, 5)
     assert commits.read() is None
     for number in range(1, 8):
-        commits.write(np.full(4, number), [number])
-    before, after = [6] * 5, [7] * 5
+        for lane in range(2):
+            commits.write(lane, 10 * lane + number, *[number] * 4)
+    newest = [[7] * 5, [17, 7, 7, 7, 7], [-1] * 5]  # nothing was ever noted on the third
+    before = [[6] * 5, [16, 6, 6, 6, 6]]
+
+    def read() -> list[list[int]]:
+        found = Commits(file, 3, 5).read()
+        assert found is not None
+        return found.tolist()
+
     whole = file.read_bytes()
-    size = len(whole) // 2
-    found = Commits(file, 5).read()
-    assert found is not None and found.tolist() == after
-    for at in range(len(whole)):
+    assert read() == newest
+    size = len(whole) // 6  # of a note; number 7 is in the second place
+    for at in range(4 * size):
         damaged = bytearray(whole)
         damaged[at] ^= 1 << at % 8
         file.write_bytes(damaged)
-        found = Commits(file, 5).read()
-        newest = size <= at  # number 7 is in the second place
-        assert found is not None and found.tolist() == (before if newest else after)
+        lane, second = divmod(at // size, 2)
+        expected = newest.copy()
+        expected[lane] = before[lane] if second else newest[lane]
+        assert read() == expected
     for part in range(0, size, 3):  # killed while it wrote number 8 over number 6
-        commits.write(np.full(4, 9), [9])
         file.write_bytes(b"\1" * part + whole[part:])
-        found = Commits(file, 5).read()
-        assert found is not None and found.tolist() == after
-    for content in (b"", whole[:-1], whole + b"\0" * 8, bytes(len(whole)), b"\1" * len(whole)):
+        assert read() == newest
+    file.write_bytes(whole)
+    again = Commits(file, 3, 5)
+    again.write(0, 8, 8, 8, 8, 8)  # in the place of the older one
+    assert read() == [[8] * 5, *newest[1:]] and file.read_bytes()[size:] == whole[size:]
+    for content in (b"", whole[:-1], whole + b"\0" * 8):
         file.write_bytes(content)
-        broken = Commits(file, 5)
+        broken = Commits(file, 3, 5)
         assert broken.read() is None
-        broken.write(np.full(4, 1), [1])
-        assert broken.read() is not None
-    assert Commits(file, 6).read() is None
+        broken.write(1, 1, 1, 1, 1, 1)
+        assert read()[1] == [1] * 5
+    for content in (bytes(len(whole)), b"\1" * len(whole)):
+        file.write_bytes(content)
+        assert read() == [[-1] * 5] * 3
+    assert Commits(file, 3, 6).read() is None
 
 
 def test_after_a_power_cut_with_a_page_lost_it_stays_at_the_cursor(tmp_path: Path) -> None:
@@ -267,14 +280,15 @@ def test_the_row_written_ahead_must_have_reached_the_disk_too(tmp_path: Path) ->
     assert_same(everything(again), then)
 
 
-def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replay = make(tmp_path / "run" / "replay")
+@pytest.mark.parametrize("folder", ["replay", "replay/shelves4"])
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    replay = make(tmp_path / "run" / folder)
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(RunFailure, match=r"Cannot write .*commits: the disk is full, .*; make room"):
+    with pytest.raises(RunFailure, match=r"Cannot write .*commits: the disk is full, .*; make room.*resume \S+/run`"):
         fill(replay, {}, 1, 1)
 
 
@@ -300,15 +314,15 @@ import numpy as np
 from test_commits import LENGTH, make
 from streams import Worker, World
 
-path, session = Path(sys.argv[1]), int(sys.argv[2])
+path, session, envs = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 replay = make(path / "replay")
 cursor = path / "cursor.npz"
 if cursor.exists():
     replay.seek(np.load(cursor))
     print("rolled", replay.total, replay.roll_forward(), flush=True)
 rng = np.random.default_rng(session)
-World.numbers = 100 * session
-workers = [Worker((session, number, 0), World(2, rng, 0.03, {}), LENGTH, replay.most) for number in range(3)]
+World.numbers = 1000 * session
+workers = [Worker((session, number, 0), World(envs, rng, 0.03, {}), LENGTH, replay.most) for number in range(3)]
 saves = 0
 for _ in range(10**9):
     worker = workers[rng.integers(3)]
@@ -327,13 +341,15 @@ for _ in range(10**9):
 
 
 @pytest.mark.process
-def test_no_row_that_was_taken_in_is_lost_by_kill_9(tmp_path: Path) -> None:
+@pytest.mark.parametrize("envs", [2, 40])  # of three workers, on four shelves
+def test_no_row_that_was_taken_in_is_lost_by_kill_9(tmp_path: Path, envs: int) -> None:
     """A process takes in blocks as fast as it can; each time, the next one goes on where the last was killed."""
-    places = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    here = Path(__file__).parent
+    places = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
     rng, said, kept = np.random.default_rng(0), 0, 0
     for session in range(1, 6):
         with subprocess.Popen(
-            [sys.executable, "-c", KILLED, str(tmp_path), str(session)],
+            [sys.executable, "-c", KILLED, str(tmp_path), str(session), str(envs)],
             stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": places}, text=True,
         ) as child:  # fmt: skip
             assert child.stdout is not None
@@ -353,7 +369,8 @@ def test_no_row_that_was_taken_in_is_lost_by_kill_9(tmp_path: Path) -> None:
         replay.roll_forward()
         assert replay.total >= said > 0
         found = names(everything(replay))
-        assert {stream // 100 for stream, _, _ in found} <= set(range(1, session + 1)) and len(found) > 300
+        assert {stream // 1000 for stream, _, _ in found} <= set(range(1, session + 1)) and len(found) > 150
+        assert (replay._head > replay._slots).all()  # the ring has wrapped
         check_ends(replay)
     assert kept > 0
 

@@ -24,6 +24,7 @@ from sparc.envs.real_time import real_time_id
 from sparc.envs.registry import get_env
 from sparc.errors import RunFailure
 from sparc.runs.run import Run
+from sparc.training.layout import open_replay
 from sparc.training.loop import Trainer
 from sparc.training.workers.link import Link
 from sparc.training.workers.messages import Orders
@@ -112,6 +113,7 @@ class Bench:
         import numpy as np
 
         made, source = self.made, PooledSource(run, WorkerOptions(count))
+        self.lay_out(source)
         source.link_type, source.pools = link_type, next(self.numbers)
         source.start(made.replay, made.method, made.state, np.random.SeedSequence(0))
         made.collector = source
@@ -127,6 +129,14 @@ class Bench:
         finally:
             source.close()
             made.replay.release(())
+
+    def lay_out(self, source: PooledSource) -> None:
+        """Give the trainer the replay that a run resumed with this source would have."""
+        made = self.made
+        if source.shelves != made.collector.shelves:
+            before = made.replay
+            made.replay = made.batches = open_replay(self.run.replay, made.config, made.spec, source.shelves)
+            made.replay.take_over(before)
 
     def written(self) -> tuple[int, int]:
         """Return the rows and the transitions that the replay has taken in."""

@@ -120,6 +120,7 @@ class LocalSource:
     """Experience from environments in this process: as many steps for each chunk as the config says."""
 
     must_save, processor_s = False, 0.0  # the replay's margin is made for this, and the time is this process's own
+    shelves = 0
 
     def __init__(self, run: Run):
         config = self.config = run.config

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil, floor
 from typing import Any
 
 import numpy as np
 
 from sparc.acting.evaluate import Evaluation, StepCall, evaluate
 from sparc.acting.policy import Policy
+from sparc.config import Config
 from sparc.contexts import ContextSpace
 from sparc.envs.contextual import ContextualVectorEnv
 from sparc.envs.measures import RETURN
@@ -105,3 +107,18 @@ def mean_over(stages: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean of every number over the stages that have it; all stages count the same."""
     names = dict.fromkeys(name for means in stages for name in means)
     return {name: float(np.mean([means[name] for means in stages if name in means])) for name in names}
+
+
+def evaluation_points(config: Config, begin: int, end: int) -> set[int]:
+    """Return the updates after which a phase is evaluated, its end included.
+
+    A second phase has as many evaluations as the first, also in its last third, where the best checkpoint is chosen;
+    more if they would be further apart than evaluate_every, which the replay's margin is made for.
+    """
+    every, chunk, length = config.evaluate_every, config.chunk, end - begin
+    if not begin:
+        return {*range(every, end, every), end}
+    count = max(-(-begin // every), -(-length // every))
+    # to whole chunks, away from the two thirds: rounding must not take a point into the last third or out of it
+    chunks = [length * number / (count * chunk) for number in range(1, count + 1)]
+    return {begin + chunk * (ceil(x) if 3 * chunk * x > 2 * length else floor(x)) for x in chunks} - {begin}

@@ -13,41 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from sparc.config import Config
 from sparc.errors import RunFailure, UserError, cannot_write
 from sparc.files import sync
 from sparc.methods.batch import Batch
 from sparc.methods.spec import Spec
 from sparc.runs import checkpoint
 from sparc.runs.run import Run
+from sparc.training.layout import SHELVES, open_rows, replay_folder
 from sparc.training.replay import Replay
 
 ROWS, CURSOR = "rows.npy", "cursor.safetensors"
-
-
-def open_replay(path: Path, config: Config, spec: Spec, margin: int) -> Replay:
-    """Open, or create, the replay of a run with this config."""
-    return Replay(
-        path,
-        capacity=config.replay_capacity,
-        num_envs=config.num_envs,
-        obs_size=spec.obs_size,
-        action_size=spec.action_size,
-        context_size=len(spec.context_centre),
-        history_length=config.history_length,
-        n_step=config.n_step,
-        discount=config.discount,
-        margin=margin,
-    )
-
-
-def replay_margin(config: Config) -> int:
-    """Count the vector steps after which a checkpoint need no longer be resumable: two intervals and a warm-up.
-
-    Two, for the newest checkpoint may turn out damaged.
-    """
-    steps = (2 * config.evaluate_every + config.chunk) * config.steps_per_update + config.random_steps
-    return -(-steps // config.num_envs)
 
 
 def stage_folders(replay: Path) -> list[Path]:
@@ -60,10 +35,10 @@ def keep_replays(parent: Run, child: Run) -> None:
     """Copy what the parent keeps and has collected itself; check it against the parent's newest checkpoint."""
     from safetensors.numpy import save_file
 
-    rows = parent.replay / ROWS
+    arrays, meta = newest_checkpoint(parent)
+    rows = replay_folder(parent.replay, meta.get(SHELVES, 0)) / ROWS
     if not rows.is_file():
         raise UserError(f"{parent.path} has no replay to keep from, {rows} is missing: add --keep 0 to go without.")
-    arrays = newest_arrays(parent)
     for folder in stage_folders(parent.replay):
         copy(folder / ROWS, child.replay / folder.name / ROWS)
         copy(folder / CURSOR, child.replay / folder.name / CURSOR)
@@ -73,11 +48,11 @@ def keep_replays(parent: Run, child: Run) -> None:
     sync(own / CURSOR)
 
 
-def newest_arrays(parent: Run) -> checkpoint.Arrays:
-    """Return the state of the parent's newest sound checkpoint, whose replay is the one on the disk."""
+def newest_checkpoint(parent: Run) -> tuple[checkpoint.Arrays, checkpoint.Meta]:
+    """Return the parent's newest sound checkpoint, whose replay is the one on the disk."""
     for number in reversed(checkpoint.numbers(parent.checkpoints)):
         try:
-            return checkpoint.load(parent.checkpoints / str(number))[0]
+            return checkpoint.load(parent.checkpoints / str(number))
         except RunFailure:
             continue
     raise RunFailure(f"No checkpoint in {parent.checkpoints} is sound: there is nothing to continue from.")
@@ -101,13 +76,13 @@ def open_kept(run: Run, spec: Spec) -> list[Replay]:
     config, found = run.config, []
     for folder in stage_folders(run.replay):
         try:
-            slots = np.load(folder / ROWS, mmap_mode="r").shape[1]
+            lanes, slots = np.load(folder / ROWS, mmap_mode="r").shape
             cursor: dict[str, Any] = load_file(folder / CURSOR)
         except (OSError, ValueError, LookupError) as error:
             raise RunFailure(f"{folder}, which {run.path} keeps of an earlier stage, is damaged: {error}.") from error
         # the room beyond window and history, which a run with other intervals between its evaluations has otherwise
-        margin = (slots - config.replay_capacity // config.num_envs - config.history_length - 1) // 2
-        replay = open_replay(folder, config, spec, margin)
+        margin = (slots - config.replay_capacity // lanes - config.history_length - 1) // 2
+        replay = open_rows(folder, config, spec, lanes, margin)
         replay.seek(cursor)
         if replay.size:
             found.append(replay)

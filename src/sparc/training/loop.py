@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from math import ceil, floor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparc.acting.policy import Policy
-from sparc.config import Config
 from sparc.envs.guard import EnvFailure
 from sparc.envs.measures import RETURN
 from sparc.envs.registry import get_env
@@ -27,8 +25,10 @@ from sparc.runs import checkpoint, select
 from sparc.runs.load import check_env, policy_arrays, restored
 from sparc.runs.run import Run
 from sparc.training.diagnostics import Recorder, adapter_errors, dormant_units, q_bias, setting_titles
-from sparc.training.evaluations import mean_over, stage_evaluators
-from sparc.training.kept import mixture, open_replay, replay_margin
+from sparc.training.evaluations import evaluation_points, mean_over, stage_evaluators
+from sparc.training.kept import mixture
+from sparc.training.layout import SHELVES, drop_layouts, open_replay
+from sparc.training.replay import Replay
 from sparc.training.sources import SourceFailure, open_source
 from sparc.training.stages import inherited, not_worse, stage_seed
 from sparc.training.workers.options import NO_WORKERS, WorkerOptions
@@ -97,7 +97,7 @@ class Trainer:
         self.spec = self.collector.spec
         self.seed = stage_seed(run)
         self.key = jax.random.key(self.seed)
-        self.replay = open_replay(run.replay, config, self.spec, replay_margin(config))
+        self.replay = open_replay(run.replay, config, self.spec, self.collector.shelves)
         self.batches = mixture(run, self.replay, self.spec)
         self.scores: dict[int, list[float]] = {}  # the phase's evaluations: updates → a return per setting
         self.choice: dict[int, float] = {}  # likewise: updates → what the best checkpoint is chosen by
@@ -345,6 +345,7 @@ class Trainer:
             "revision": get_env(self.config.env).revision,
             "lineage": self.run.lineage.to_dict(),
             "guarded": self.guarded,
+            **({SHELVES: self.collector.shelves} if self.collector.shelves else {}),
             **self.cost(),
         }
         folder = self.run.checkpoints
@@ -353,13 +354,15 @@ class Trainer:
         further = (select.best(self.candidates(), *self.phase_span()), self.expert_from)
         kept = {*newest, *select.pareto_front(self.scores), *(number for number in further if number is not None)}
         checkpoint.prune(folder, kept)
+        drop_layouts(self.run.replay, [folder / str(number) for number in newest])
 
     def restore(self) -> None:
         """Load the newest checkpoint that is sound; say so where a newer one is not."""
         for number in reversed(checkpoint.numbers(self.run.checkpoints)):
             try:
                 arrays, meta = checkpoint.load(self.run.checkpoints / str(number))
-                self.replay.seek(checkpoint.section(arrays, "replay."))
+                replay = self.layout_of(meta)
+                replay.seek(checkpoint.section(arrays, "replay."))
             except RunFailure as error:
                 self.report({"note": f"{error} Trying the one before it."})
                 continue
@@ -374,26 +377,21 @@ class Trainer:
                 self.report({"note": f"{self.run.metrics} lacks the evaluation at update {max(self.scores):,}."})
             self.set_phase(meta["phase"])
             self.state = restored(self.method, arrays)
-            if further := self.replay.roll_forward():
+            if further := replay.roll_forward():
                 self.report({"note": f"{further:,} steps that workers delivered after checkpoint {number} are kept."})
+            if moved := replay is not self.replay:
+                self.replay.take_over(replay)
             known = checkpoint.section(arrays, "collector.")
             # the environments of this process were not there when workers went on: they begin new episodes
-            known = {name: known[name] for name in ("recent", "counts")} if further else known
+            known = {name: known[name] for name in ("recent", "counts")} if further or moved else known
             self.collector.set_state(known)
+            if moved:
+                self.save()
             return
         raise RunFailure(f"No checkpoint in {self.run.checkpoints} is sound: the run cannot be resumed, train it anew.")
 
-
-def evaluation_points(config: Config, begin: int, end: int) -> set[int]:
-    """Return the updates after which a phase is evaluated, its end included.
-
-    A second phase has as many evaluations as the first, also in its last third, where the best checkpoint is chosen;
-    more if they would be further apart than evaluate_every, which the replay's margin is made for.
-    """
-    every, chunk, length = config.evaluate_every, config.chunk, end - begin
-    if not begin:
-        return {*range(every, end, every), end}
-    count = max(-(-begin // every), -(-length // every))
-    # to whole chunks, away from the two thirds: rounding must not take a point into the last third or out of it
-    chunks = [length * number / (count * chunk) for number in range(1, count + 1)]
-    return {begin + chunk * (ceil(x) if 3 * chunk * x > 2 * length else floor(x)) for x in chunks} - {begin}
+    def layout_of(self, meta: Mapping[str, Any]) -> Replay:
+        """Return the replay of a checkpoint: this session's, or one of another layout."""
+        shelves = meta.get(SHELVES, 0)
+        same = shelves == self.collector.shelves
+        return self.replay if same else open_replay(self.run.replay, self.config, self.spec, shelves)

@@ -9,9 +9,12 @@ what stands there brings the rows of its past, which no one samples but through 
                             closing   past, position -1   the block's rows    written ahead
 """
 
+from __future__ import annotations
+
 import os
 import zlib
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +24,8 @@ from sparc.errors import RunFailure, UserError, cannot_write
 from sparc.files import beside
 from sparc.methods.batch import Batch
 from sparc.training.blocks import Block
-from sparc.training.commits import Commits
-from sparc.training.lanes import CLOSING, row_dtype
+from sparc.training.commits import Commits, run_of
+from sparc.training.lanes import CLOSING, as_bytes, row_dtype
 from sparc.training.row_sums import RowSums, sum_each
 from sparc.training.shelves import Shelves
 
@@ -55,7 +58,7 @@ class Replay(Shelves):
         self._sums = RowSums(self._rows, num_envs, self._slots)
         self._floor = np.zeros(num_envs, np.int64)
         self._margin, self._saved = margin, self._head.copy()
-        self._commits = None if path is None else Commits(Path(path) / "commits", 4 * num_envs + 1)
+        self._commits = None if path is None else Commits(Path(path) / "commits", num_envs, 5)
         self._stale = self._commits is not None  # commits may be of rows that are overwritten from now on
 
     def add(
@@ -71,9 +74,7 @@ class Replay(Shelves):
         """Take in a block and return its number of transitions, 0 if it or a later one of its stream was here."""
         if self._stale:
             self._forget_commits()
-        if taken := super().put(block):
-            self._commit()
-        return taken
+        return super().put(block)
 
     @property
     def most(self) -> int:
@@ -96,25 +97,22 @@ class Replay(Shelves):
         found = None if self._commits is None else self._commits.read()
         if found is None:
             return 0
-        (head, count, position, floor), ahead = found[:-1].reshape(4, -1).copy(), found[-1]
-        if not np.array_equal(floor, self._floor) or (head < self._head).any():
-            return 0
-        whole = all(self._is_chain(lane, head, count, position) for lane in range(len(head)))
-        if not whole or ahead != self._sum_all_ahead(head, position):
+        newer = found[:, 0] > self._head
+        now = np.stack([self._head, self._count, self._position, self._floor, np.zeros_like(self._head)], axis=1)
+        head, count, position, floor, ahead = np.where(newer[:, None], found, now).T.copy()
+        whole = all(self._is_chain(lane, head, count, position) for lane in np.flatnonzero(newer).tolist())
+        same = (self._sum_ahead(head, position) == ahead) | ~newer
+        if not whole or not same.all() or not np.array_equal(floor, self._floor):
             return 0
         added = int(count.sum()) - self.total
         self._head, self._count, self._position, self._stale = head, count, position, False
         return added
 
-    def _commit(self) -> None:
-        """Note that the rows up to here are all there."""
+    def _commit(self, lane: int) -> None:
         if self._commits is not None:
-            ahead = [self._sum_all_ahead(self._head, self._position)]
-            self._commits.write(self._head, self._count, self._position, self._floor, ahead)
-
-    def _sum_all_ahead(self, head: np.ndarray, position: np.ndarray) -> int:
-        """Return one checksum of what the rows written ahead hold."""
-        return zlib.crc32(self._known[self._at(self._lane, head)[position > 0]].tobytes())
+            head, position = int(self._head[lane]), int(self._position[lane])
+            ahead = zlib.crc32(self._known[lane * self._slots + head % self._slots].tobytes()) if position else 0
+            self._commits.write(lane, head, int(self._count[lane]), position, int(self._floor[lane]), ahead)
 
     def _forget_commits(self) -> None:
         """Remove commits of rows that are about to be overwritten."""
@@ -124,8 +122,6 @@ class Replay(Shelves):
 
     def _is_chain(self, lane: int, head: np.ndarray, count: np.ndarray, position: np.ndarray) -> bool:
         """Return whether a lane has all rows that a cursor at `head` needs: each counts on from the one before."""
-        if not head[lane]:
-            return not count[lane]
         at = self._at(self._lane[lane : lane + 1], np.arange(self._needed(head)[lane], head[lane]))
         counts, positions = self._rows["count"][at], self._rows["position"][at]
         after = counts + (positions != CLOSING)
@@ -192,6 +188,42 @@ class Replay(Shelves):
         self._head, self._count, self._position, self._floor = head, count, position, floor
         self._forget_streams()
         self._saved, self._stale = head.copy(), self._commits is not None
+
+    def take_over(self, other: Replay) -> None:
+        """Copy all that may be sampled from a replay with another number of lanes; this one must be empty.
+
+        Every lane gets an equal share, which is a stretch of a lane there, or several one after the other. It costs up
+        to H + 1 rows per stretch, and in a full replay as many of the oldest transitions.
+        """
+        self._forget_commits()
+        lanes, ends = len(self._lane), np.cumsum(other._head - other._oldest())
+        self._count += (other.total - other.size) // lanes  # those that are no longer there count too
+        self._count[0] += (other.total - other.size) % lanes
+        share = max(1, -(-int(ends[-1]) // lanes))
+        edges = sorted({*range(0, int(ends[-1]), share), *ends.tolist()} | {0})
+        for begin, end in pairwise(edges):
+            lane, row = other._locate(np.array([begin]))
+            rows = other._stretch(lane, int(row[0]), int(row[0]) + end - begin)
+            self._append(begin // share, rows)
+
+    def _stretch(self, lane: np.ndarray, begin: int, end: int) -> np.ndarray:
+        """Return a lane's transitions between two rows, with the past of the first and a closing row at the end."""
+        live = np.flatnonzero(self._rows["position"][self._at(lane, np.arange(begin, end))] != CLOSING)
+        if not len(live):
+            return self._rows[:0]
+        begin, end = begin + int(live[0]), begin + int(live[-1]) + 1
+        past = min(self._length, int(self._rows["position"][self._at(lane, np.array([begin]))][0]))
+        rows = self._rows[self._at(lane, np.arange(begin - past, end + 1))]
+        rows["position"][:past] = rows["position"][-1] = CLOSING
+        return rows
+
+    def _append(self, lane: int, rows: np.ndarray) -> None:
+        """Append episodes that are all over to a lane."""
+        live = rows["position"] != CLOSING
+        rows["count"] = self._count[lane] + np.cumsum(live) - live
+        self._write(lane, int(self._head[lane]), as_bytes(rows))
+        self._head[lane] += len(rows)
+        self._count[lane] += live.sum()
 
     def flush(self) -> None:
         """Write what is still only in memory to disk."""
@@ -281,7 +313,7 @@ def _open_rows(file: Path, row: np.dtype, shape: tuple[int, int]) -> np.memmap:
                 np.lib.format.open_memmap(new, mode="w+", dtype=row, shape=shape)
                 reserve(new)
         except OSError as error:
-            how = f"`sparc resume {file.parents[1]}`, or train anew with a smaller replay_capacity"
+            how = f"`sparc resume {run_of(file)}`, or train anew with a smaller replay_capacity"
             raise cannot_write(file, error, how, shape[0] * shape[1] * row.itemsize) from error
     try:
         rows = np.lib.format.open_memmap(file, mode="r")  # "r+" would lengthen a file that was cut short

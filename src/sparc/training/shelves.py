@@ -30,6 +30,7 @@ class Shelves(Lanes):
     def _forget_streams(self) -> None:
         self._held: dict[Stream, int] = {}
         self._holder: list[Stream | None] = [None] * len(self._lane)  # of each shelf
+        self._taken = np.zeros(len(self._lane), bool)  # whether it has one
         self._newest: dict[Stream, int] = {}  # the number of each stream's last block
 
     @property
@@ -67,7 +68,11 @@ class Shelves(Lanes):
         self._newest[stream] = sequence
         self._hold(lane, None if block.ended else stream)
         self._largest = max(self._largest, len(rows) + 1)
+        self._commit(lane)
         return n
+
+    def _commit(self, lane: int) -> None:
+        """Note that a lane's rows up to here are all there, where such notes are kept."""
 
     def release(self, prefix: tuple[int, ...]) -> None:
         """End the episodes of the streams whose numbers begin so, which are gone: others may have their shelves."""
@@ -114,8 +119,9 @@ class Shelves(Lanes):
 
     def _lowest_free(self) -> int | None:
         """Return the shelf with the fewest rows of those that no stream holds."""
-        free = [lane for lane, holder in enumerate(self._holder) if holder is None]
-        return min(free, key=self._head.__getitem__, default=None)
+        if len(self._held) == len(self._lane):
+            return None
+        return int(np.where(self._taken, np.iinfo(np.int64).max, self._head).argmin())
 
     def _find_shared(self) -> int:
         """Return the shelf for streams that find none: always the same for a while, so that the others keep theirs."""
@@ -135,7 +141,7 @@ class Shelves(Lanes):
             del self._held[holder]
         if stream is not None:
             self._held[stream] = lane
-        self._holder[lane] = stream
+        self._holder[lane], self._taken[lane] = stream, stream is not None
 
     def _write(self, lane: int, row: int, new: np.ndarray) -> None:
         """Copy rows to a lane, which may go on at the ring's beginning."""

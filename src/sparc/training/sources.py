@@ -31,6 +31,10 @@ class Source(Protocol):
         """The environment's part of a Spec."""
 
     @property
+    def shelves(self) -> int:
+        """How many shelves the replay should have, one per stream; 0: an environment has its own lane."""
+
+    @property
     def steps(self) -> int:
         """Environment steps so far, over all sessions."""
 

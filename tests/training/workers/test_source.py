@@ -22,7 +22,7 @@ from sparc.runs import checkpoint
 from sparc.runs.load import make_spec
 from sparc.runs.run import Run
 from sparc.training.blocks import RANDOM
-from sparc.training.kept import open_replay, replay_margin
+from sparc.training.layout import open_replay
 from sparc.training.workers import link, source
 from sparc.training.workers.messages import Blocks
 from sparc.training.workers.rollout import Rollout, RolloutSetup
@@ -116,7 +116,7 @@ def test_a_local_run_whose_first_session_with_workers_was_killed_goes_on_without
         BOAT, {}, run.lineage, run.space.fingerprint(), entry.revision, 7, 2, run.config.history_length, 50, ".",
     )  # fmt: skip
     worker.begin(setup)
-    replay = open_replay(run.replay, run.config, make_spec(worker.venv), replay_margin(run.config))
+    replay = open_replay(run.replay, run.config, make_spec(worker.venv))
     replay.seek(checkpoint.section(arrays, "replay."))
     rng = np.random.default_rng(0)
     for _ in range(7):

@@ -45,6 +45,7 @@ class Link:
             undo.callback(shutil.rmtree, self.folder, ignore_errors=True)
             self.sock, theirs = socket.socketpair()
             undo.enter_context(self.sock)
+            wire.gather(self.sock)
             with theirs:
                 self.process = self._start(theirs.fileno(), begin)
             undo.callback(self.process.wait)
@@ -107,12 +108,12 @@ class Link:
     def _read(self) -> None:
         with suppress(EOFError):
             while True:
-                message = wire.receive(self.sock)
-                self.heard = time.monotonic()
-                if isinstance(message, Status):
-                    self.status = message
-                else:
-                    self.inbox.put(message)
+                for message in wire.receive_all(self.sock):
+                    if isinstance(message, Status):
+                        self.status = message
+                    else:
+                        self.inbox.put(message)
+                    self.heard = time.monotonic()
         self.gone = True
         self.inbox.put(None)
 

@@ -22,6 +22,7 @@ from sparc.runs.load import POLICY_NAME, make_spec
 from sparc.runs.run import Run
 from sparc.runs.sessions import package_versions
 from sparc.training.blocks import MOST, Block
+from sparc.training.layout import check_shelves
 from sparc.training.replay import Replay
 from sparc.training.sources import RECENT_EPISODES, SourceFailure
 from sparc.training.stages import stage_seed, use_stage
@@ -53,6 +54,9 @@ class PooledSource:
         self.run, self.config, self.options = run, run.config, options
         entry = get_env(run.config.env)
         self.real_time = entry.real_time
+        count, num_envs = options.count, run.config.num_envs
+        self.envs = [1 if self.real_time else max(1, len(range(i, num_envs, count))) for i in range(count)]
+        check_shelves(run.config, self.shelves)
         venv = make_vector_env(run.config.env, 1, **run.config.env_options)
         try:
             use_stage(venv, run)
@@ -79,6 +83,11 @@ class PooledSource:
         self.processor_before = 0.0  # s of the workers of earlier pools
 
     # What every source has
+
+    @property
+    def shelves(self) -> int:
+        """Return the number of environments of all workers, whether or not they have joined yet."""
+        return sum(self.envs)
 
     @property
     def steps(self) -> int:
@@ -194,12 +203,10 @@ class PooledSource:
             config.env, config.env_options, run.lineage, run.space.fingerprint(), entry.revision, stage_seed(run),
             self.session, config.history_length, min(MOST, self.replay.most), os.getcwd(),
         )  # fmt: skip
-        count = self.options.count
-        envs = [1 if self.real_time else max(1, len(range(i, config.num_envs, count))) for i in range(count)]
         self.pools += 1
         self.base = self.received
         first = (self.pools - 1) * INCARNATIONS
-        begin = Begin(setup, envs, self.options.cluster, self.real_time, package_versions(PACKAGES), first, LIMITS)
+        begin = Begin(setup, self.envs, self.options.cluster, self.real_time, package_versions(PACKAGES), first, LIMITS)
         try:
             self.link = self.link_type(begin)
         except (OSError, RuntimeError, RunFailure) as error:  # no room for its folder, its process or its threads
