@@ -247,7 +247,7 @@ def test_the_page_shows_every_physics_as_it_is_simulated() -> None:
 def test_what_the_updated_physics_is_never_changes() -> None:
     """The keys of its reference laps are made of the description: another one would need all laps anew."""
     described = describe(find_car("gt-01"), "racing-soft", "updated") + describe(find_car("kei-07"), "comfort-hard")
-    assert hashlib.sha256(described.encode()).hexdigest() == "401abb28819f1da1dd224cc12d12a0334abb530f7e99cb218e82536c01c09a0d"
+    assert hashlib.sha256(described.encode()).hexdigest()[:32] == "401abb28819f1da1dd224cc12d12a033"
 
 
 def test_scaled_cars_keep_the_rest() -> None:

@@ -129,6 +129,11 @@ class CarModels:
         """Return the car of a context as TORCS is told it."""
         return describe(*self.find(context), physics)
 
+    def friction(self, contexts: Array) -> Array:
+        """Return the friction of the tyres of contexts (M, C) on a road of friction 1: grip × compound, (M,)."""
+        names = self.space.names
+        return np.asarray(contexts[:, names.index("grip")] * contexts[:, names.index("tyre")])
+
     def label(self, context: Array) -> str:
         """Name car and compound."""
         car, tyre = self.find(context)
