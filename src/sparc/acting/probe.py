@@ -16,7 +16,7 @@ from sparc.acting.adaptation import encode
 from sparc.acting.episodes import Step
 from sparc.arrays import Array
 from sparc.contexts import ContextSpace, Finite
-from sparc.envs.declared import Quantities
+from sparc.envs.declared import PHI, PSI, TRUE, Quantities
 
 if TYPE_CHECKING:  # these bring JAX
     from sparc.acting.policy import Policy
@@ -27,7 +27,6 @@ STRIDE = 5  # steps between two readings
 # Penalty, relative to the mean variance of ψ's units: directions in which ψ hardly varies but φ may, count for little.
 RIDGE = 1e-3
 SAMPLES = 4096  # contexts to fit on, where there is no end of them
-PSI, PHI = "_psi", "_phi"  # endings of the columns with the readings; the quantity itself has none
 
 
 class Readout(NamedTuple):
@@ -83,7 +82,7 @@ class Probe:
         shape = len(contexts), len(self.quantities)
         count = np.broadcast_to(self._count, shape)
         phi = np.broadcast_to(self._sum, shape) / np.where(count > 0, count, np.nan)
-        parts = ("", self.truth(contexts)), (PSI, self.readout.read(encode(self.psi, contexts))), (PHI, phi)
+        parts = (TRUE, self.truth(contexts)), (PSI, self.readout.read(encode(self.psi, contexts))), (PHI, phi)
         return {f"{name}{end}": of[:, place] for place, name in enumerate(self.quantities) for end, of in parts}
 
 

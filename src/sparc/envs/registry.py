@@ -32,7 +32,7 @@ from sparc.envs.declared import (
     check_variants,
     is_reference,
 )
-from sparc.envs.measures import RESERVED, RETURN, Criteria, Measure, make_criteria
+from sparc.envs.measures import RETURN, Criteria, Measure, make_criteria
 from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.errors import UserError, unknown
 from sparc.plugins import import_named, load_plugins
@@ -239,7 +239,7 @@ def register_env(
     criteria, tested = make_criteria(id, measures, judged_by), check_variants(id, variants or {})
     if isinstance(context_space, ContextSpace) and (both := set(context_space.names) & set(criteria.measures)):
         raise UserError(f"{id}: '{min(both)}' is a context feature and a measure: rename one of them")
-    probed = check_probes(id, probes or {}, (*criteria.measures, *RESERVED))
+    probed = check_probes(id, probes or {}, criteria.measures)
     gym.register(
         id,
         entry_point=make,

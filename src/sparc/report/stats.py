@@ -173,7 +173,8 @@ def mean_interval(values: Array) -> Estimate:
 
     mean, sem = mean_sem(values)
     reach = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * sem if len(values) > 1 else math.nan
-    return Estimate(mean, *((mean - reach, mean + reach) if reach > 0 else UNKNOWN))
+    known = reach > ROUNDING * np.abs(values).max()
+    return Estimate(mean, *((mean - reach, mean + reach) if known else UNKNOWN))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

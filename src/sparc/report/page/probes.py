@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparc.acting.probe import PHI, PSI, SETTLED
+from sparc.acting.probe import SETTLED
 from sparc.arrays import Array
+from sparc.envs.declared import PHI, PSI, TRUE
 from sparc.report import stats
 from sparc.report.page.data import REGIONS, ReportData
 from sparc.report.page.draws import excludes_zero, interval
@@ -52,9 +53,10 @@ def numbers(data: ReportData) -> Numbers | None:
 
 
 def probed(part: EnvResults) -> list[str]:
-    """Return the quantities that were read, by the columns of their readings."""
-    names = part.measure_names
-    return [name for name in names if {f"{name}{PSI}", f"{name}{PHI}"} <= {*names}]
+    """Return the quantities that were read in any test, by the columns of their readings."""
+    names = list(dict.fromkeys(name for of in (part, *part.variants.values()) for name in of.measure_names))
+    quantities = [name.removesuffix(TRUE) for name in names if name.endswith(TRUE)]
+    return [name for name in quantities if {f"{name}{PSI}", f"{name}{PHI}"} <= {*names}]
 
 
 def table(data: ReportData, env: str, region: str, name: str) -> Table:
@@ -79,7 +81,7 @@ def table(data: ReportData, env: str, region: str, name: str) -> Table:
 def read(trained: EnvResults, part: EnvResults, key: str, region: str, name: str) -> Reading | None:
     """Return what is read in the runs of a label in one test; None where it has no adapter, or was not probed."""
     cells = part.ind if region == "ind" else ~part.ind
-    columns = (name, f"{name}{PSI}", f"{name}{PHI}")
+    columns = [f"{name}{end}" for end in (TRUE, PSI, PHI)]
     rows = []
     for seed, of in part.measures.get(key, {}).items():
         truth, psi, phi = (of.get(column, np.full(len(cells), np.nan))[cells] for column in columns)
