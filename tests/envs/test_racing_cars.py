@@ -16,6 +16,7 @@ import pytest
 from sparc.envs.racing.cars import catalogue
 from sparc.envs.racing.cars.car import FEATURES, LIMITS, Car, features, find_car, read_catalogue, scaled
 from sparc.envs.racing.cars.description import describe, torque_curve
+from sparc.envs.racing.cars.estimate import estimate_lap, find_line
 from sparc.envs.racing.cars.outliers import outlier_table
 from sparc.envs.racing.cars.physics import DRAWS, PHYSICS, SHARES, STIFFER, Physics, draw_physics
 from sparc.envs.racing.cars.readback import differing_figures, expected_figures
@@ -362,3 +363,19 @@ def test_the_ai_is_quicker_on_softer_tyres(torcs: Installation) -> None:
         assert all(lap.off[-1] == lap.wall[-1] == lap.damage[-1] == 0.0 for lap in laps)
         times = [float(lap.times[-1]) for lap in laps]
         assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("physics", PHYSICS)
+def test_the_ai_drives_every_physics_as_the_catalogue_asks(torcs: Installation, physics: str) -> None:
+    """By the catalogue's own check, on the track that these physics are raced on: each needs laps to compare with."""
+    track = TRACKS["forza"]
+    simulator = Simulator(torcs, track.file, 1)
+    try:
+        course = simulator.describe_track(round(simulator.length))
+    finally:
+        simulator.close()
+    line = find_line(race_reference(torcs, track, describe(find_car("kei-07"), catalogue.HARDEST)).trace, course)
+    for name in ("kei-07", "gt-07", "rally-07"):
+        car = find_car(name)
+        laps = race_reference(torcs, track, describe(car, car.test_tyre, physics))
+        assert catalogue.fault_of(laps, estimate_lap(line, car, COMPOUNDS[car.test_tyre])) is None
