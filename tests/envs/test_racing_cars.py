@@ -1,6 +1,7 @@
 """The cars: catalogue, split, descriptions, and what TORCS's physics makes of them."""
 
 import dataclasses
+import hashlib
 import math
 import re
 import xml.etree.ElementTree as ElementTree
@@ -14,8 +15,10 @@ import pytest
 
 from sparc.envs.racing.cars import catalogue
 from sparc.envs.racing.cars.car import FEATURES, LIMITS, Car, features, find_car, read_catalogue, scaled
-from sparc.envs.racing.cars.description import PHYSICS, describe, torque_curve
+from sparc.envs.racing.cars.description import describe, torque_curve
+from sparc.envs.racing.cars.estimate import estimate_lap, find_line
 from sparc.envs.racing.cars.outliers import outlier_table
+from sparc.envs.racing.cars.physics import DRAWS, PHYSICS, SHARES, STIFFER, Physics, draw_physics
 from sparc.envs.racing.cars.readback import differing_figures, expected_figures
 from sparc.envs.racing.cars.tyres import COMPOUNDS, friction
 from sparc.envs.racing.reference import race_reference
@@ -183,7 +186,7 @@ def test_the_description_is_whole() -> None:
         assert all(math.isfinite(float(e.get("val", "nan"))) for e in root.iter("attnum"))
 
 
-def test_torque_curves_have_the_same_peaks_in_both_physics() -> None:
+def test_torque_curves_have_the_same_peaks_in_every_physics() -> None:
     for car in read_catalogue():
         for physics in PHYSICS.values():
             revs, torque = np.array(torque_curve(car, physics)).T
@@ -195,15 +198,57 @@ def test_torque_curves_have_the_same_peaks_in_both_physics() -> None:
             assert (fine * between).max() < 1.005 * car.power
 
 
-def test_the_update_changes_only_what_no_context_tells() -> None:
+@pytest.mark.parametrize("physics", ["updated", "draw-1", "draw-8"])
+def test_the_update_changes_only_what_no_context_tells(physics: str) -> None:
     car = find_car("gt-01")
-    standard, updated = (expected_figures(car, "racing-soft", physics) for physics in PHYSICS)
+    standard, updated = (expected_figures(car, "racing-soft", version) for version in ("standard", physics))
     tyres = {"stiffness", "sliding", "slip_shape", "light_load", "heavy_load"}
     springs = {"spring", "spring_travel", "slow_bump", "fast_bump", "slow_rebound", "fast_rebound"}
     others = {"anti_roll_bar", "roll_centre", "wing", "curve_torque"}
     assert differing_figures(standard, updated).keys() == tyres | springs | others
     assert sum(standard["wing"]) == pytest.approx(sum(updated["wing"]))
-    assert describe(car, "racing-soft") != describe(car, "racing-soft", "updated")
+    assert describe(car, "racing-soft") != describe(car, "racing-soft", physics)
+
+
+def test_stiffer_and_softer_tyres_differ_in_nothing_else() -> None:
+    car = find_car("gt-01")
+    standard, stiffer, softer = (
+        expected_figures(car, "racing-soft", physics) for physics in ("standard", "stiffer", "softer")
+    )
+    for other, factor in ((stiffer, STIFFER), (softer, 1 / STIFFER)):
+        assert differing_figures(standard, other).keys() == {"stiffness"}
+        np.testing.assert_allclose(other["stiffness"], factor * np.array(standard["stiffness"]), rtol=2e-3)
+
+
+def test_draws_are_fixed_and_differ_and_stay_in_range() -> None:
+    names = [field.name for field in dataclasses.fields(Physics)]
+    drawn = [PHYSICS[f"draw-{number}"] for number in range(1, DRAWS + 1)]
+    assert drawn == [draw_physics(number) for number in range(1, DRAWS + 1)]
+    for name in names:
+        values = [getattr(version, name) for version in drawn]
+        assert len(set(values)) >= DRAWS - 1, name  # each field by itself, not all by one number
+        one = 1.0 if name in SHARES else 0.0
+        standard, updated = (getattr(PHYSICS[version], name) - one for version in ("standard", "updated"))
+        places = np.log((np.array(values) - one) / standard) / math.log(updated / standard)
+        assert (np.abs(places) <= 1.03).all() and np.ptp(places) > 0.8, name  # 1.03: values are rounded
+
+
+def test_the_page_shows_every_physics_as_it_is_simulated() -> None:
+    page = (Path(__file__).parents[2] / "docs/environments/racing-cars.md").read_text()
+    table = page[page.index("| field |") :].split("\n\n")[0].splitlines()
+    head, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table if "---" not in line)
+    assert head[1:] == list(PHYSICS)
+    written = {row[0].strip("`"): [float(cell.replace("−", "-")) for cell in row[1:]] for row in rows}
+    assert written == {
+        field.name: [getattr(version, field.name) for version in PHYSICS.values()]
+        for field in dataclasses.fields(Physics)
+    }
+
+
+def test_what_the_updated_physics_is_never_changes() -> None:
+    """The keys of its reference laps are made of the description: another one would need all laps anew."""
+    described = describe(find_car("gt-01"), "racing-soft", "updated") + describe(find_car("kei-07"), "comfort-hard")
+    assert hashlib.sha256(described.encode()).hexdigest()[:32] == "401abb28819f1da1dd224cc12d12a033"
 
 
 def test_scaled_cars_keep_the_rest() -> None:
@@ -318,3 +363,19 @@ def test_the_ai_is_quicker_on_softer_tyres(torcs: Installation) -> None:
         assert all(lap.off[-1] == lap.wall[-1] == lap.damage[-1] == 0.0 for lap in laps)
         times = [float(lap.times[-1]) for lap in laps]
         assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("physics", PHYSICS)
+def test_the_ai_drives_every_physics_as_the_catalogue_asks(torcs: Installation, physics: str) -> None:
+    """By the catalogue's own check, on the track that these physics are raced on: each needs laps to compare with."""
+    track = TRACKS["forza"]
+    simulator = Simulator(torcs, track.file, 1)
+    try:
+        course = simulator.describe_track(round(simulator.length))
+    finally:
+        simulator.close()
+    line = find_line(race_reference(torcs, track, describe(find_car("kei-07"), catalogue.HARDEST)).trace, course)
+    for name in ("kei-07", "gt-07", "rally-07"):
+        car = find_car(name)
+        laps = race_reference(torcs, track, describe(car, car.test_tyre, physics))
+        assert catalogue.fault_of(laps, estimate_lap(line, car, COMPOUNDS[car.test_tyre])) is None

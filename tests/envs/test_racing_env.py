@@ -333,6 +333,30 @@ def test_the_physics_are_test_variants_and_the_standard_one_has_no_name() -> Non
     assert entry.variant_of({}) == entry.variant_of({"physics": "standard"}) == ""
     with pytest.raises(UserError, match=f"^unknown test variant 'updatd' of {CARS}: did you mean 'updated'"):
         entry.variant_options("updatd")
+    with pytest.raises(UserError, match=f"^unknown test variant 'draw-9' of {CARS}: did you mean 'draw-"):
+        entry.variant_options("draw-9")
+
+
+def test_every_physics_reaches_the_cars_of_a_race(make: Make) -> None:
+    """The same car, driven by the same actions from the same place, ends up elsewhere in each physics."""
+    context = context_of(CARS, "gt-01", "racing-soft")[None]
+    seen = {}
+    for physics in ("standard", "stiffer", "softer", "draw-1", "draw-8"):
+        venv = make(CARS, 1, physics=physics)
+        observations, _ = venv.reset(seed=3, options={"context": context})
+        for _ in range(40):
+            observations = venv.step(np.array([[0.4, 0.6]], np.float32))[0]
+        seen[physics] = observations[0]
+        for other, before in seen.items():
+            assert other == physics or np.abs(before - seen[physics]).max() > 1e-3, (other, physics)
+
+
+def test_the_probe_of_cars_is_what_grip_and_compound_make() -> None:
+    friction = get_env(CARS).probes["friction"]
+    contexts = np.stack([context_of(CARS, "kei-07", tyre) for tyre in ("comfort-hard", "racing-soft")])
+    grip = contexts[0, get_env(CARS).context_space.names.index("grip")]
+    np.testing.assert_allclose(friction(contexts), [0.7 * grip, 1.4 * grip])
+    assert not get_env(POWER_MASS).probes
 
 
 def test_every_car_is_tested_once_and_the_split_holds() -> None:

@@ -127,6 +127,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "the name of a feature": ({"measures": {"slope": sparc.Measure("x")}, "judged_by": None}, "a context feature"),
     "a variant for no file": ({"variants": {"a/b": {"friction": 1.0}}}, "'a/b' cannot, 'icy' can"),
     "a variant without options": ({"variants": {"icy": {}}}, "'icy' must hold options"),
+    "a probe that is no name": ({"probes": {"the slope": len}}, "a probe cannot be called 'the slope'"),
+    "a probe that is no function": ({"probes": {"slope": 1.0}}, "the probe 'slope' must be a function of contexts"),
     "a variant twice": ({"variants": {"icy": {"friction": 1}, "wet": {"friction": 1}}}, "'wet' has the options"),
 }  # fmt: skip
 

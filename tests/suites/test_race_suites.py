@@ -61,6 +61,7 @@ class TwoWaters(BoatVectorEnv):
 register_env(
     "TwoWaters-v0", context_space=CURRENT, make=make_boat, make_vector=TwoWaters, max_episode_steps=100,
     measures=MEASURES, judged_by=JUDGED, variants={"updated": {"physics": "updated"}},
+    probes={"drift": lambda contexts: contexts[:, 0]},
 )
 '''
 
@@ -122,10 +123,18 @@ def test_runs_are_tested_in_another_physics_without_being_trained_again(suites: 
     scores = [record for record in run.records() if record["kind"] == "evaluation"]
     for name in ("clean", "ratio"):  # during training
         np.testing.assert_allclose(part.curves["sparc"][0].measures[name], [score[name] for score in scores], rtol=1e-7)
+    for test in (part, after):  # what φ(h) says about the current, in both physics; Only Obs has no φ
+        read_off = test.measures["sparc"][0]
+        np.testing.assert_allclose(read_off["drift_true"], part.contexts[:, 0])
+        assert np.isfinite(read_off["drift_phi"]).all() and np.ptp(read_off["drift_psi"]) > 0
+        assert np.isnan(test.measures["only-obs"][0]["drift_phi"]).all()
+    np.testing.assert_allclose(after.measures["sparc"][0]["drift_psi"], part.measures["sparc"][0]["drift_psi"])
+    assert not np.allclose(after.measures["sparc"][0]["drift_phi"], part.measures["sparc"][0]["drift_phi"])
     assert found.manifest["labels"] == {}  # a plane
     assert found.manifest["members"][0]["run"] == f"../races/{ENV}/sparc/seed0"
     page = (suites / "out" / "report.html").read_text()
     assert f"What the new physics changes: {ENV}, updated" in page and str(suites) not in page
+    assert f"Drift read from ψ(c) and φ(h): {ENV}, out of distribution" in page
     assert (suites / "out" / "figures" / f"physics-updated-{ENV}.png").exists()
 
 

@@ -35,6 +35,7 @@ def test_the_provided_suites_are_the_papers() -> None:
         "continual-boat": 51, "continual-cheetah": 78, "continual-cars": 48,
         "mujoco": 150, "motor": 50, "mujoco-paper": 75, "history-length": 50, "rollout-policy": 20, "smoke": 5,
         "race-cars": 80, "race-power-mass": 40, "race-physics-update": 40, "race-rollout-policy": 20, "race-long": 9,
+        "race-stiffness": 40,
     }  # fmt: skip
     lengths = {member.config.history_length for member in ours["history-length"].members()}
     assert lengths == {5, 10, 25, 50, 100}
@@ -51,11 +52,12 @@ def test_the_provided_suites_are_the_papers() -> None:
 
 def test_race_suites_have_the_papers_laps_of_every_method_and_region() -> None:
     for name, suite in provided().items():
-        if not name.startswith("race-"):
+        if not name.startswith("race-") or name == "race-stiffness":  # which the paper has nothing like
             continue
         assert suite.reference is not None
         assert "Gran Turismo 7" in suite.reference["title"] and "not comparable" in suite.reference["note"]
-        tests = {*suite.envs, *(f"{env}, {name}" for env in suite.envs for name in suite.variants)}
+        once = [name for name in suite.variants if not name.startswith("draw-")]  # the paper has one update
+        tests = {*suite.envs, *(f"{env}, {name}" for env in suite.envs for name in once)}
         labels = {label(member.config.method, member.variation) for member in suite.members()}
         assert set(suite.reference["measures"]) == tests
         for regions in suite.reference["measures"].values():
@@ -70,10 +72,17 @@ def test_race_suites_have_the_papers_laps_of_every_method_and_region() -> None:
     assert sparc == {"ratio": [1.0491, 0.0055], "completed": [98.06, 0.56]}  # the paper's Table 1, Grand Valley
 
 
-def test_the_physics_update_tests_the_runs_of_race_cars_and_trains_none_of_its_own() -> None:
+@pytest.mark.parametrize(
+    ("name", "variants"),
+    [
+        ("race-physics-update", ["updated", *(f"draw-{number}" for number in range(1, 9))]),
+        ("race-stiffness", ["stiffer", "softer", "updated"]),
+    ],
+)
+def test_other_physics_test_the_runs_of_race_cars_and_train_none_of_their_own(name: str, variants: list[str]) -> None:
     shared = {member.path: member.config for member in find_suite("race-cars").members()}
-    suite = find_suite("race-physics-update")
-    assert (suite.runs, suite.variants) == ("race-cars", ["updated"])
+    suite = find_suite(name)
+    assert (suite.runs, suite.variants) == ("race-cars", variants)
     for member in suite.members():
         up, home, *rest = member.path.parts
         assert (up, home) == ("..", "race-cars") and shared[Path(*rest)] == member.config

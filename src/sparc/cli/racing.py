@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
         "--count", type=parse_int(), default=24, metavar="N", help="how many cars, where none are named (default 24)"
     )
     add_checkpoint(replay)
-    replay.add_argument("--physics", metavar="NAME", help="standard or updated (default that of training)")
+    replay.add_argument("--physics", metavar="NAME", help="e.g. updated or stiffer (default that of training)")
     replay.add_argument(
         "--out", type=Path, metavar="PAGE.html", help="the page (default RUN/replays/<checkpoint>.html)"
     )
@@ -42,7 +42,7 @@ def add(commands: Commands) -> None:
         "--grid", type=parse_int(2), default=21, metavar="N", help="power & mass: settings per feature (default 21)"
     )
     references.add_argument(
-        "--physics", default="standard", metavar="NAME", help="standard or updated (default standard)"
+        "--physics", default="standard", metavar="NAME", help="e.g. updated or stiffer (default standard)"
     )
 
     actions = commands.add_group("racing", "set up the racing simulator", "sparc racing install", "actions")

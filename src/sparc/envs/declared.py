@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from sparc.arrays import Array
 from sparc.errors import UserError
 
 Signals = tuple[tuple[str, str], ...]  # a name and a unit for each element of a vector
+Quantities = Mapping[str, Callable[[Array], Array]]  # name → function of contexts (M, C), which returns (M,)
+TRUE, PSI, PHI = "_true", "_psi", "_phi"  # endings of a quantity's columns: as it is, read from ψ(c) and from φ(h)
 
 
 def check_signals(id: str, what: str, given: Sequence[tuple[str, str]] | None) -> Signals | None:
@@ -45,6 +48,16 @@ def check_variants(id: str, variants: Mapping[str, Mapping[str, Any]]) -> dict[s
             raise UserError(f"{id}: the variant '{name}' has the options of another one: leave one out")
         found[name] = dict(options)
     return found
+
+
+def check_probes(id: str, probes: Quantities, taken: Iterable[str]) -> dict[str, Callable[[Array], Array]]:
+    """Return the functions by name; refuse a name that no column of a table could have, or that another one has."""
+    for name, of in probes.items():
+        if not name.isidentifier() or {f"{name}{end}" for end in (TRUE, PSI, PHI)} & {*taken}:
+            raise UserError(f"{id}: a probe cannot be called '{name}': it must be an identifier, and no measure's name")
+        if not callable(of):
+            raise UserError(f"{id}: the probe '{name}' must be a function of contexts (M, C), got {of!r}")
+    return dict(probes)
 
 
 def is_reference(make: str) -> bool:

@@ -23,7 +23,15 @@ from sparc.envs.contextual import (
     check_count,
     check_spaces,
 )
-from sparc.envs.declared import Signals, check_period, check_signals, check_variants, is_reference
+from sparc.envs.declared import (
+    Quantities,
+    Signals,
+    check_period,
+    check_probes,
+    check_signals,
+    check_variants,
+    is_reference,
+)
 from sparc.envs.measures import RETURN, Criteria, Measure, make_criteria
 from sparc.envs.sync import SyncContextualVectorEnv
 from sparc.errors import UserError, unknown
@@ -62,6 +70,7 @@ class EnvEntry:
     period: float | None = None  # s per control step
     subset: Subset | None = None
     real_time: bool = False  # it goes on by the wall clock, whether or not anybody acts
+    probes: Quantities = field(default_factory=dict)  # of a context: what tests read from encodings
 
     @cached_property
     def context_space(self) -> ContextSpace:
@@ -141,6 +150,7 @@ def register_env(
     measures: Mapping[str, Measure] | None = None,
     judged_by: str | Sequence[str] | None = None,
     variants: Mapping[str, Mapping[str, Any]] | None = None,
+    probes: Quantities | None = None,
     prepare: Prepare | None = None,
     preparing: str = "preparing the tests",
     prepared: str = "contexts",
@@ -175,6 +185,8 @@ def register_env(
             and the Pareto front of checkpoints go by them.
         variants: further tests by name, each with options that are set on top: `sparc evaluate RUN --variant NAME`, or
             `variants:` in a suite.
+        probes: quantities of a context by name, each a function that returns (M,) for contexts (M, C). Evaluations of
+            policies with an adapter read them from ψ(c) and φ(h), see `sparc.acting.probe`.
         prepare: called as `prepare(contexts, options, progress)` before an evaluation, for what takes long and is
             needed once for a set of contexts.
         preparing: the title of the bar that `sparc evaluate` shows meanwhile.
@@ -227,6 +239,7 @@ def register_env(
     criteria, tested = make_criteria(id, measures, judged_by), check_variants(id, variants or {})
     if isinstance(context_space, ContextSpace) and (both := set(context_space.names) & set(criteria.measures)):
         raise UserError(f"{id}: '{min(both)}' is a context feature and a measure: rename one of them")
+    probed = check_probes(id, probes or {}, criteria.measures)
     gym.register(
         id,
         entry_point=make,
@@ -236,7 +249,7 @@ def register_env(
     own = dict(test_options or {})
     _entries[id] = EnvEntry(
         id, context_space, summary, max_episode_steps, own, prepare, remarks, preset, choose_by, revision, preparing,
-        prepared, criteria, tested, *signals, period, subset, real_time,
+        prepared, criteria, tested, *signals, period, subset, real_time, probed,
     )  # fmt: skip
 
 

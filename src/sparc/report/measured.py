@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,6 +26,18 @@ def mean_of(part: EnvResults, label: str, region: str, name: str) -> tuple[float
     means = run_means(part, label, region, name)
     there = means[np.isfinite(means)]
     return (*(mean_sem(there) if len(there) else (np.nan, np.nan)), len(there))
+
+
+def changes(part: EnvResults, draws: Sequence[str], key: str, region: str, name: str) -> Array:
+    """Return what each draw changes for each run: its mean over a region minus that of the same run as trained.
+
+    (runs, draws), of the runs that have all tests, as shown.
+    """
+    parts = [part, *(part.variants[draw] for draw in draws)]
+    runs = [dict(zip(of.returns[key], run_means(of, key, region, name), strict=True)) for of in parts]
+    seeds = [seed for seed in runs[0] if all(seed in of for of in runs)]
+    values = np.array([[of[seed] for of in runs] for seed in seeds]).reshape(len(seeds), len(parts))
+    return values[:, 1:] - values[:, :1]
 
 
 def over_seeds(rows: Array) -> tuple[Array, Array]:

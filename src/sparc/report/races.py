@@ -8,6 +8,7 @@ from sparc.suites.results import Results
 
 def races(results: Results) -> list[str]:
     """Return the tests whose laps are judged; one without any results is taken for what all the others are."""
-    found = {test: set(MEASURES) <= set(part.measure_names) for test, part in results.parts.items() if part.returns}
+    tests = results.tests
+    found = {test: set(MEASURES) <= set(part.measure_names) for test, part in tests.items() if part.returns}
     rest = bool(found) and all(found.values())
-    return [test for test in results.parts if found.get(test, rest)]
+    return [test for test in tests if found.get(test, rest)]

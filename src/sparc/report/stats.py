@@ -167,6 +167,16 @@ def difference(x: Array, y: Array) -> tuple[Estimate, float, float]:
     return Estimate(value, float(bounds.low), float(bounds.high)), float(test.pvalue), float(pooled.pvalue)
 
 
+def mean_interval(values: Array) -> Estimate:
+    """Return the mean of values (n,) with Student's t interval; unknown for one value, or where all are equal."""
+    from scipy.stats import t  # takes a while to load
+
+    mean, sem = mean_sem(values)
+    reach = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * sem if len(values) > 1 else math.nan
+    known = reach > ROUNDING * np.abs(values).max()
+    return Estimate(mean, *((mean - reach, mean + reach) if known else UNKNOWN))
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected by Holm's method for their number, those that are not known yet (NaN) included."""
     corrected, largest = [math.nan] * len(p_values), 0.0

@@ -120,7 +120,8 @@ def evaluate_run(
     contexts has files of its own, which suites do not read. With out, nothing is written into the run. draw may write
     a picture, at the stem with another suffix.
     """
-    from sparc.runs.load import load
+    from sparc.acting.probe import make_probe
+    from sparc.runs.load import load_with_psi
 
     number = run.choose(which)
     env, space = run.config.env, run.space
@@ -129,11 +130,15 @@ def evaluate_run(
         count = len(part.contexts)
     if count * episodes > MAX_ROWS:
         raise UserError(f"{count * episodes:,} episodes are more than {MAX_ROWS:,}: lower --grid or --episodes.")
-    policy = load(run.path, number)
+    policy, psi = load_with_psi(run, number)
+    probe = make_probe(policy, psi, space, get_env(env).probes)
     options = tested_with(run, variant)
     contexts = part.contexts if part else space.grid(grid)
-    evaluation = evaluate(policy, env, contexts, episodes, progress=progress, **options)
-    evaluation = dataclasses.replace(evaluation, ind=space.is_train(evaluation.contexts))  # in any stage of the run
+    watch = probe.watch if probe else None
+    evaluation = evaluate(policy, env, contexts, episodes, progress=progress, on_step=watch, **options)
+    readings = probe.columns(evaluation.contexts) if probe else {}
+    ind = space.is_train(evaluation.contexts)  # in any stage of the run
+    evaluation = dataclasses.replace(evaluation, ind=ind, measures=evaluation.measures | readings)
     stem = stem_of(run, number, grid, episodes, variant, part)
     if out is not None:
         stem = out / stem.name

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -66,6 +67,11 @@ class EnvResults:
         return [name for name, cells in (("ood", ~self.ind), ("ind", self.ind)) if cells.any()]
 
     @property
+    def draws(self) -> dict[str, list[str]]:
+        """Return the variants that are draws of one change, by the test that they are together: draws of draw-1, …"""
+        return group_draws(self.variants)
+
+    @property
     def measure_names(self) -> list[str]:
         """Return the names of the measures, in the environment's order."""
         return list(dict.fromkeys(name for seeds in self.measures.values() for of in seeds.values() for name in of))
@@ -113,6 +119,21 @@ class Results:
         for env, part in self.envs.items():
             found[env] = part
             found |= {f"{env}{APART}{name}": other for name, other in part.variants.items()}
+        return found
+
+    @property
+    def tests(self) -> dict[str, EnvResults]:
+        """Return the results of every test, as `parts`, but with draws of one change as one test: their mean."""
+        found = {}
+        for env, part in self.envs.items():
+            together = {name: group for group, names in part.draws.items() for name in names}
+            found[env] = part
+            for name, other in part.variants.items():
+                group = together.get(name)
+                test = f"{env}{APART}{group or name}"
+                if test not in found:
+                    drawn = [part.variants[one] for one in part.draws[group]] if group else []
+                    found[test] = mean_of_draws(drawn) if drawn else other
         return found
 
     @property
@@ -186,6 +207,46 @@ class Results:
         """Return the manifest's entries of one environment, in whatever variant, and label."""
         found = (m for m in self.manifest["members"] if m["env"] == env_of(test))
         return [m for m in found if label(m["method"], m["variation"]) == label_]
+
+
+def group_draws(variants: Iterable[str]) -> dict[str, list[str]]:
+    """Return the variants whose names differ in nothing but a number at the end, two or more, by their name's plural.
+
+    They are taken for draws from one distribution: draw-1, draw-2 and draw-3 are the test "draws".
+    """
+    groups: dict[str, list[str]] = {}
+    for name in variants:
+        if found := re.fullmatch(r"(.+)-\d+", name):
+            groups.setdefault(f"{found[1]}s", []).append(name)
+    return {group: names for group, names in groups.items() if len(names) > 1 and group not in {*variants}}
+
+
+def mean_of_draws(parts: Sequence[EnvResults]) -> EnvResults:
+    """Return the mean over draws of the returns and measures of the runs that have them all; NaNs are ignored."""
+
+    def mean(values: Sequence[Array]) -> Array:
+        there = np.isfinite(values)
+        return np.where(there, values, 0.0).sum(axis=0) / np.where(there.any(axis=0), there.sum(axis=0), np.nan)
+
+    first = parts[0]
+    whole = {
+        key: [seed for seed in seeds if all(seed in part.returns.get(key, {}) for part in parts)]
+        for key, seeds in first.returns.items()
+    }
+    runs = {key: seeds for key, seeds in whole.items() if seeds}
+    returns = {key: {s: mean([part.returns[key][s] for part in parts]) for s in seeds} for key, seeds in runs.items()}
+    measures = {
+        key: {
+            s: {
+                name: mean([part.measures[key][s][name] for part in parts])
+                for name in first.measures[key][s]
+                if all(name in part.measures[key][s] for part in parts)
+            }
+            for s in seeds
+        }
+        for key, seeds in runs.items()
+    }
+    return replace(first, returns=returns, measures=measures)
 
 
 def env_of(test: str) -> str:

@@ -105,6 +105,7 @@ def _register(track: Track) -> None:
             measures=MEASURES,
             judged_by=JUDGED,
             variants=VARIANTS,
+            probes={"friction": task.friction} if isinstance(task, CarModels) else None,
             choose_by=choose_by,
             prepare=partial(prepare, track, task),
             preparing=f"the built-in AI drives on {track.name}",

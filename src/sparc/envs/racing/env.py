@@ -63,7 +63,7 @@ class RaceVectorEnv(NativeVectorEnv):
     """N cars, each alone on the track.
 
     `setting` is "race" (from anywhere, for 150 s) or "lap" (a flying lap from a fixed start, with a time limit from the
-    built-in AI's lap in the same car); `physics` is "standard" or "updated".
+    built-in AI's lap in the same car); `physics` is one of PHYSICS.
     """
 
     def __init__(

@@ -11,14 +11,14 @@ import numpy as np
 
 from sparc.arrays import Array
 from sparc.contexts import ContextSpace, Finite
-from sparc.envs.racing.cars import description
 from sparc.envs.racing.cars.car import FEATURES, Car, features, find_car, read_catalogue, scaled
 from sparc.envs.racing.cars.description import describe
+from sparc.envs.racing.cars.physics import PHYSICS as VERSIONS
 from sparc.envs.racing.cars.tyres import COMPOUNDS
 from sparc.envs.racing.tracks import Track
 from sparc.errors import UserError
 
-PHYSICS = tuple(description.PHYSICS)  # the first is that of training
+PHYSICS = tuple(VERSIONS)  # the first is that of training
 GROUPS = ("ind", "ood")  # regions of cars: trained on, and held out
 NOT_COMPLETED = 2.0  # the ratio of a lap that was not completed; a lap slower than this is not completed
 # The car of the power & mass races and its tyres. On tarmac one whose bends depend on its mass: it lives on downforce.
@@ -128,6 +128,11 @@ class CarModels:
     def describe(self, context: Array, physics: str) -> str:
         """Return the car of a context as TORCS is told it."""
         return describe(*self.find(context), physics)
+
+    def friction(self, contexts: Array) -> Array:
+        """Return the friction of the tyres of contexts (M, C) on a road of friction 1: grip × compound, (M,)."""
+        names = self.space.names
+        return np.asarray(contexts[:, names.index("grip")] * contexts[:, names.index("tyre")])
 
     def label(self, context: Array) -> str:
         """Name car and compound."""

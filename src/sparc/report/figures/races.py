@@ -245,8 +245,10 @@ def has_laps(results: Results, env: str) -> bool:
 
 
 def has_new_physics(results: Results, env: str, variant: str) -> bool:
-    """Return whether a race has results in another physics as well."""
-    return env in races(results) and bool(results.envs[env].variants[variant].returns)
+    """Return whether a race has results in another physics as well; draws have a figure together."""
+    part = results.envs[env]
+    drawn = any(variant in draws for draws in part.draws.values())
+    return env in races(results) and bool(part.variants[variant].returns) and not drawn
 
 
 def has_lap_map(results: Results, env: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sparc.report.figures.entry import DrawnFigure
 from sparc.report.html import write_page
-from sparc.report.page import answer, continual, idle, maps, measures, pictures, races, runs, tables, training
+from sparc.report.page import answer, continual, idle, maps, measures, pictures, probes, races, runs, tables, training
 from sparc.report.page.data import ReportData
 from sparc.suites.results import Results
 
@@ -38,6 +38,7 @@ def write_report(results: Results, path: Path, figures: Sequence[DrawnFigure]) -
             *([races.numbers(data)] if data.races else []),
             *([measures.numbers(data)] if data.own_measured else []),
             *([stages] if (stages := continual.numbers(data)) else []),
+            *([read] if (read := probes.numbers(data)) else []),
         ],
         definitions=measures.definitions(data),
         returns=returns(data),

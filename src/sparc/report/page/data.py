@@ -60,8 +60,8 @@ class ReportData:
 
     @cached_property
     def parts(self) -> dict[str, EnvResults]:
-        """Return the results of every test: in each environment, and in variants of it."""
-        return self.results.parts
+        """Return the results of every test: in each environment, and in variants of it; draws are one test."""
+        return self.results.tests
 
     @cached_property
     def races(self) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 from sparc.envs.measures import RETURN, Measure
 from sparc.report.measured import mean_of, run_means
 from sparc.report.page.data import REGIONS, ReportData
+from sparc.report.page.draws import draw_tables, draws_of
 from sparc.report.page.tables import (
     STAR,
     Cell,
@@ -42,6 +43,11 @@ class Layout:
     cells: str = "cells"
     variant: str = "variant"
     variant_note: str = "the same policies, which never trained in this variant."
+
+    @property
+    def change_heads(self) -> dict[str, list[str]]:
+        """The heads of the columns of changes: percentages change by points."""
+        return {self.heads[name].replace("[%]", "%").replace("%", "[points]"): [] for name in self.changed}
 
 
 @dataclass(frozen=True)
@@ -97,9 +103,12 @@ def definitions(data: ReportData) -> list[tuple[str, str]]:
 
 
 def test_tables(data: ReportData, test: str, layout: Layout) -> list[Table]:
-    """Return the means of a test in each region and, of a variant, what it changes."""
+    """Return the means of a test in each region and, of a variant or of several draws, what it changes."""
     regions = data.parts[test].regions
-    changes = [change_table(data, test, region, layout) for region in regions if APART in test]
+    if draws_of(data, test):
+        changes = draw_tables(data, test, layout)
+    else:
+        changes = [change_table(data, test, region, layout) for region in regions if APART in test]
     return [*(mean_table(data, test, region, layout) for region in regions), *changes]
 
 
@@ -153,7 +162,9 @@ def mean_table(data: ReportData, test: str, region: str, layout: Layout) -> Tabl
 
 def seed_note(data: ReportData, test: str) -> str:
     """Return what a table of means lacks."""
-    found, words = [data.seeds(test, key) for key in data.names], []
+    found, words = [data.seeds(test, key) for key in data.names], list[str]()
+    if draws := draws_of(data, test):
+        words.append(f"Of each run the mean over {joined(draws)}.")
     if any(done == 1 for done, _ in found):
         words.append("n = 1: one seed only, so that no spread over seeds is known.")
     if any(0 < done < planned for done, planned in found):
@@ -191,9 +202,9 @@ def paper_digits(measure: Measure) -> int:
 def change_table(data: ReportData, test: str, region: str, layout: Layout) -> Table:
     """Return what a variant changes: the mean over seeds of each run's change ± s.e.m., next to the paper's."""
     title = f"What the new {layout.variant} changes: {test}, {REGIONS[region]} ({region.upper()})"
-    columns = {layout.heads[name].replace("[%]", "%").replace("%", "[points]"): list[str]() for name in layout.changed}
     note = f"After minus before, run by run, then the mean over seeds ± s.e.m.: {layout.variant_note}"
-    return Table(title, columns, [change_row(data, test, region, key, layout) for key in data.names], note)
+    rows = [change_row(data, test, region, key, layout) for key in data.names]
+    return Table(title, layout.change_heads, rows, note)
 
 
 def change_row(data: ReportData, test: str, region: str, key: str, layout: Layout) -> Row:

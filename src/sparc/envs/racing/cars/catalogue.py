@@ -22,8 +22,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from sparc.envs.racing.cars.car import CATALOGUE, FEATURES, SOURCES, Car, columns, features
-from sparc.envs.racing.cars.description import GRAVITY, PEAK_POWER_AT, PHYSICS, TORCS_DRIVE, describe
+from sparc.envs.racing.cars.description import GRAVITY, PEAK_POWER_AT, TORCS_DRIVE, describe
 from sparc.envs.racing.cars.estimate import Line, estimate_lap, find_line
+from sparc.envs.racing.cars.physics import PHYSICS
 from sparc.envs.racing.cars.readback import differing_figures, expected_figures
 from sparc.envs.racing.cars.tyres import COMPOUNDS
 from sparc.envs.racing.reference import LAPS, race_reference

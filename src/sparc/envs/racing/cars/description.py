@@ -13,6 +13,7 @@ from functools import lru_cache
 from html import escape, unescape
 from typing import TYPE_CHECKING
 
+from sparc.envs.racing.cars.physics import PHYSICS, Physics
 from sparc.envs.racing.cars.tyres import friction
 from sparc.errors import UserError, unknown
 
@@ -60,66 +61,6 @@ SHIFT_TIME = 0.15  # s
 # What TORCS's own driver "inferno" is told to count on: so much of the friction, so much of the downforce. With a tenth
 # more it would be one or two per cent quicker, and spin on the hills of the long track.
 PACE, AERO_PACE = 0.70, 0.80
-
-
-@dataclass(frozen=True)
-class Physics:
-    """What no figure of a car tells: the same for all cars of one version of the physics."""
-
-    front_stiffness: float  # of a tyre's force at small slip; less in front, as steering gives
-    rear_stiffness: float
-    sliding: float  # what is left of the friction at large slip
-    slip_shape: float  # how round the curve is about its peak
-    light_load: float  # friction factor of an unloaded tyre
-    heavy_load: float  # of an overloaded one
-    spring: float  # stiffness factor
-    damping: float  # of critical
-    front_bar: float  # anti-roll bars, as shares of the spring
-    rear_bar: float
-    roll_height: float  # height at which side forces lean the body, as a share of the centre of gravity's
-    front_lift: float  # front axle's share of the downforce less its share of the weight
-    low_torque: float  # torque of an engine at a standstill, as a share of its peak
-    boost_at: float  # revs of a turbo engine's full torque, as a share of those of peak power
-    top_power: float  # power at the rev limit, as a share of the peak
-
-
-PHYSICS = {
-    "standard": Physics(
-        front_stiffness=16.0,
-        rear_stiffness=20.0,
-        sliding=0.85,
-        slip_shape=0.70,
-        light_load=2.0,
-        heavy_load=0.75,
-        spring=1.0,
-        damping=0.60,
-        front_bar=0.60,
-        rear_bar=0.10,
-        roll_height=0.40,
-        front_lift=-0.07,
-        low_torque=0.50,
-        boost_at=0.32,
-        top_power=0.96,
-    ),
-    # Fixed once and never trained on.
-    "updated": Physics(
-        front_stiffness=22.0,
-        rear_stiffness=24.0,
-        sliding=0.75,
-        slip_shape=0.50,
-        light_load=1.75,
-        heavy_load=0.70,
-        spring=0.70,
-        damping=0.40,
-        front_bar=0.20,
-        rear_bar=0.45,
-        roll_height=0.60,
-        front_lift=-0.13,
-        low_torque=0.35,
-        boost_at=0.45,
-        top_power=0.88,
-    ),
-}
 
 
 def describe(car: Car, tyre: str, physics: str = "standard") -> str:

@@ -22,7 +22,6 @@ from sparc.envs.racing.cars.description import (
     LIFT_TO_DRAG,
     LOCKING,
     MOST_REVS,
-    PHYSICS,
     SHIFT_TIME,
     SLIP_BIAS,
     STEERING_SPEED,
@@ -40,6 +39,7 @@ from sparc.envs.racing.cars.description import (
     wheel_inertia,
     wheel_mass,
 )
+from sparc.envs.racing.cars.physics import PHYSICS
 from sparc.envs.racing.cars.tyres import friction
 
 if TYPE_CHECKING:
