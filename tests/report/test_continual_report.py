@@ -11,6 +11,8 @@ from sparc.methods import all_methods
 from sparc.report.continual import chains, forward_transfer, has_stages, measure, time_to
 from sparc.report.figures.registry import write_all
 from sparc.report.page import write_report
+from sparc.report.page.continual import table
+from sparc.report.page.data import ReportData
 from sparc.suites.results import Curve, EnvResults, Results
 from sparc.suites.stages import describe, read_stages
 from sparc.suites.tables import read, write
@@ -86,6 +88,23 @@ def test_a_method_of_two_phases_has_no_curve_to_compare() -> None:
     results = made(("rma",))
     found = measure(results, BOAT, chains(results, BOAT)[-1])
     assert np.isnan(found.forward).all() and np.isnan(found.updates).all() and np.isfinite(found.forgetting).all()
+
+
+def test_only_what_was_trained_anew_is_compared_with_it() -> None:
+    results = made(("sparc", "only-obs"))
+    results.manifest["members"] = [
+        member
+        for member in results.manifest["members"]
+        if (member["method"], member["variation"]) != ("only-obs", "other-anew")
+    ]
+    del results.envs[BOAT].returns["only-obs other-anew"], results.envs[BOAT].curves["only-obs other-anew"]
+    found = {chain.last: chain.anew for chain in chains(results, BOAT)}
+    assert found["sparc other"] == "other-anew" and found["only-obs other"] is None
+    shown = table(ReportData(results), BOAT)
+    cells = {row.name: [cell.text for cell in row.cells] for row in shown.rows}
+    compared = slice(7, 10)  # forward transfer, updates, updates anew
+    assert "–" not in cells["SPARC other"][compared]
+    assert cells["Only Obs other"][compared] == ["–"] * 3 and "–" not in cells["Only Obs other"][:7]
 
 
 def test_what_is_not_there_is_nan() -> None:

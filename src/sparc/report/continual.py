@@ -66,7 +66,11 @@ def chains(results: Results, env: str) -> list[Chain]:
         while stages[path[0]]["after"]:
             path.insert(0, stages[path[0]]["after"])
         own = stages[name]["regions"][env]
-        anew = [other for other, values in stages.items() if not values["after"] and values["regions"][env] == own]
+        anew = [
+            other
+            for other, values in stages.items()
+            if not values["after"] and values["regions"][env] == own and results.members(env, label(method, other))
+        ]
         found.append(Chain(method, tuple(path), anew[0] if anew else None))
     return found
 

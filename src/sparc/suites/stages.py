@@ -6,7 +6,8 @@ stages:
   shifted-anew: {train_region: {x: [0.5, 1.0]}, updates: 600}         without a parent, to compare with
   shifted-adapter: {after: inner, train_region: {x: [0.5, 1.0]}, only_adapter: true, methods: [rma]}
 
-In the suite's folder, tables and figures a stage stands where a variation does.
+In the suite's folder, tables and figures a stage stands where a variation does. With `runs: a-suite`, a stage such as
+`inner` is that suite's run; stages that differ from it are in the suite's own folder.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ class SuiteStage:
     only_adapter: bool = False
     no_context: bool = False
     methods: Sequence[str] = ()  # that have this stage; by default all
+
+    @property
+    def usual(self) -> bool:
+        """Whether it is trained anew in the environment as it is, as the runs of a suite without stages are."""
+        return not (self.after or self.train_region or self.train_cars)
 
     @property
     def stage(self) -> Stage:

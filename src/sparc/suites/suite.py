@@ -1,7 +1,7 @@
 """Suites: methods × environments × seeds × variations as a short YAML file; each member is an ordinary run directory.
 
 runs/<suite>/suite.yaml                             the plan: what was asked for so far
-runs/<suite>/<env>/<method>[-<variation>]/seed<k>   the members; those of a suite that tests another's are in its folder
+runs/<suite>/<env>/<method>[-<variation>]/seed<k>   the members; those shared with another suite are in its folder
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Member:
     config: Config
     variation: str
     runs: str = ""  # the suite that it is shared with
-    plain: bool = False  # the shared suite's own run, which the variation does not differ from
+    plain: bool = False  # the shared suite's own run, which the variation or stage does not differ from
     stage: SuiteStage | None = None  # what a suite of stages trains here
     parent: Member | None = None  # the member that it continues
 
@@ -110,15 +110,17 @@ class Suite:
                 parent = found.get((stage.after, seed))
                 if parent is None and stage.after:
                     continue  # its parent is not of this method
+                runs = ""
                 if parent is None:
                     config = self.resolve(env, method, {}, seed, stage.updates)
+                    runs = self.runs if stage.usual and config == self.resolve(env, method, {}, seed) else ""
                 else:
                     updates = stage.updates or self.updates // SHARE
                     phases = find_method(method).phases
                     if len(phases) > 1 and not stage.only_adapter:
                         updates = with_further_phases(updates, phases, parent.config.chunk)["updates"]
                     config = child_config(parent.config, parent.parent is None, updates, stage.only_adapter, {})
-                found[name, seed] = Member(config, name, stage=stage, parent=parent)
+                found[name, seed] = Member(config, name, runs, plain=bool(runs), stage=stage, parent=parent)
         return list(found.values())
 
     def member(self, env: str, method: str, variation: str, fields: Mapping[str, Any], seed: int) -> Member:
@@ -231,7 +233,9 @@ def checked(suite: Suite) -> Suite:
     for name in ("config", "variations"):
         if not isinstance(getattr(suite, name), dict):
             raise UserError(f"{name} must hold `name: value` lines.")
-    members = len(suite.methods) * len(suite.envs) * len(suite.seeds) * max(len(suite.variations), 1)
+    stages = read_stages(suite.stages)
+    of_each = max(len(suite.variations), len(suite.stages), 1)
+    members = len(suite.methods) * len(suite.envs) * len(suite.seeds) * of_each
     if members > MAX_MEMBERS:
         raise UserError(f"a suite has at most {MAX_MEMBERS:,} runs, not {members:,}: leave out seeds or methods.")
     for method in suite.methods:
@@ -253,9 +257,9 @@ def checked(suite: Suite) -> Suite:
         value = getattr(suite, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < low:
             raise UserError(f"{name} must be a whole number of at least {low}, not {value!r}.")
-    if suite.stages and (suite.variations or suite.runs or suite.variants):
-        raise UserError("a suite of stages has no variations, variants or shared runs: leave them out.")
-    check_regions(read_stages(suite.stages), suite.envs)
+    if suite.stages and (suite.variations or suite.variants):
+        raise UserError("a suite of stages has no variations or variants: leave them out.")
+    check_regions(stages, suite.envs)
     check_variants(suite)
     check_primary(suite)
     check_reference(suite.reference)

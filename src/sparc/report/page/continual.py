@@ -22,10 +22,10 @@ NOTE = (
     "Zero-shot: before the stage, of the policy that it begins from. Forgetting: the best return of any stage before, "
     "in its region, minus what is left of it. Backward transfer: what is left minus the return right after each stage. "
     "Forward transfer: how far the learning curve of the stage lies above that of training anew, 1 at most; updates: "
-    "until the return in the new region is within 2 % of what training anew ends with. Both only for methods of one "
-    "phase: in the first of two, an expert is evaluated that observes the context. Dormant: units of the actor whose "
-    "mean activation on the stage’s own replay is at most 2.5 % of their layer’s, at its first and last evaluation. –: "
-    "no such number, or no seed reaches it."
+    "until the return in the new region is within 2 % of what training anew ends with. Both only for methods that were "
+    "trained anew and have one phase: in the first of two, an expert is evaluated that observes the context. Dormant: "
+    "units of the actor whose mean activation on the stage’s own replay is at most 2.5 % of their layer’s, at its "
+    "first and last evaluation. –: no such number, or no seed reaches it."
 )
 
 
