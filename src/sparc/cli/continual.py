@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     command.add_argument(
         "--variant", "--physics", metavar="NAME",
-        help="a variant of the environment to train in; racing: standard or updated physics",
+        help="a variant of the environment to train in, default for none; racing: standard or updated physics",
     )  # fmt: skip
     command.add_argument(
         "--env-options", nargs="+", action="extend", type=parse_option, default=[], metavar="K=V",

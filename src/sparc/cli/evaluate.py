@@ -42,7 +42,8 @@ def add(commands: Commands) -> None:
     add_checkpoint(evaluate)
     evaluate.add_argument(
         "--variant", "--physics", metavar="NAME",
-        help="a test variant of the environment; racing: standard or updated physics (default as trained)",
+        help="a variant of the environment to test in, default for none; racing: standard or updated physics "
+        "(without it: as trained)",
     )  # fmt: skip
     some = evaluate.add_mutually_exclusive_group()
     some.add_argument("--cars", nargs="+", metavar="NAME", help="races of car models: only these cars")

@@ -12,7 +12,7 @@ import numpy as np
 
 from sparc.arrays import Array, Flags
 from sparc.contexts import read_region
-from sparc.suites.results import Curve, Results, label
+from sparc.suites.results import Curve, EnvResults, Results, label
 
 REACHED = 0.02  # of the return that training anew ends with: a curve that is so close to it has reached it
 
@@ -65,14 +65,32 @@ def chains(results: Results, env: str) -> list[Chain]:
         path = [name]
         while stages[path[0]]["after"]:
             path.insert(0, stages[path[0]]["after"])
-        own = stages[name]["regions"][env]
         anew = [
             other
-            for other, values in stages.items()
-            if not values["after"] and values["regions"][env] == own and results.members(env, label(method, other))
+            for other in stages
+            if not stages[other]["after"]
+            and world(results, env, other) == world(results, env, name)
+            and results.members(env, label(method, other))
         ]
         found.append(Chain(method, tuple(path), anew[0] if anew else None))
     return found
+
+
+def variant_of(results: Results, env: str, stage: str) -> str:
+    """Return the variant of an environment that a stage trains in; nothing for the default."""
+    found: str = results.manifest["stages"][stage].get("variants", {}).get(env, "")  # not in older results
+    return found
+
+
+def world(results: Results, env: str, stage: str) -> tuple[Any, str]:
+    """Return what a stage trains in: a region of contexts, in a variant of the environment."""
+    return results.manifest["stages"][stage]["regions"][env], variant_of(results, env, stage)
+
+
+def tests_in(results: Results, env: str, stage: str) -> EnvResults:
+    """Return the tests of all runs in the variant that a stage trains in."""
+    variant = variant_of(results, env, stage)
+    return results.envs[env].variants[variant] if variant else results.envs[env]
 
 
 def region_mask(results: Results, env: str, stage: str) -> Flags:
@@ -81,14 +99,22 @@ def region_mask(results: Results, env: str, stage: str) -> Flags:
 
 
 def return_matrix(results: Results, env: str, chain: Chain) -> tuple[list[int], Array]:
-    """Return the seeds that all stages of a chain have, and R, (seeds, stages, regions); NaN: no cells there."""
-    part, masks = results.envs[env], [region_mask(results, env, stage) for stage in chain.stages]
-    tested = [part.returns.get(name, {}) for name in chain.labels]
-    seeds = sorted(set.intersection(*(set(found) for found in tested)))
+    """Return the seeds that all stages of a chain have, and R, (seeds, stages, regions); NaN: no cells there.
+
+    Returns in a region are those in the variant of the environment that its stage trains in.
+    """
+    masks = [region_mask(results, env, stage) for stage in chain.stages]
+    parts = [tests_in(results, env, stage) for stage in chain.stages]
+    seeds = sorted(set.intersection(*(set(part.returns.get(name, {})) for part in parts for name in chain.labels)))
+
+    def mean(part: EnvResults, name: str, seed: int, mask: Flags) -> float:
+        return float(part.returns[name][seed][mask].mean()) if mask.any() else float("nan")
+
     values = [
-        [[found[seed][mask].mean() if mask.any() else np.nan for mask in masks] for found in tested] for seed in seeds
+        [[mean(part, name, seed, mask) for part, mask in zip(parts, masks, strict=True)] for name in chain.labels]
+        for seed in seeds
     ]
-    return seeds, np.array(values, float).reshape(len(seeds), len(tested), len(masks))
+    return seeds, np.array(values, float).reshape(len(seeds), len(chain.stages), len(masks))
 
 
 def measure(results: Results, env: str, chain: Chain) -> Measures:
@@ -103,7 +129,8 @@ def measure(results: Results, env: str, chain: Chain) -> Measures:
     anew = [part.curves.get(label(chain.method, chain.anew or ""), {}).get(seed) for seed in seeds]
     pairs = list(zip(curves, anew, strict=True)) if single else [(None, None)] * len(seeds)
     column, new = f"stage_{count}_return", region_mask(results, env, chain.stages[-1])
-    best = max((float(part.matrix(key)[:, new].mean()) for key in part.returns), default=np.nan)
+    there = tests_in(results, env, chain.stages[-1])
+    best = max((float(there.matrix(key)[:, new].mean()) for key in there.returns), default=np.nan)
     reached = [time_to(mine, other, column) for mine, other in pairs]
     return Measures(
         seeds,

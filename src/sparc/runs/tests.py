@@ -73,9 +73,14 @@ def variant_of(run: Run, asked: str | None = None) -> str:
 
 
 def tested_with(run: Run, variant: str | None = None) -> dict[str, Any]:
-    """Return the options that a run is tested with: those of training, and of a variant where one is asked for."""
-    entry = get_env(run.config.env)
-    return entry.resolve_test_options(run.config.env_options, entry.variant_options(variant) if variant else {})
+    """Return the options that a run is tested with: those of training, and of a variant where one is asked for.
+
+    That takes the place of the variant that the run was trained in, if any.
+    """
+    entry, trained = get_env(run.config.env), run.config.env_options
+    if variant is None:
+        return entry.resolve_test_options(trained)
+    return entry.resolve_test_options(entry.without_variant(trained), entry.variant_options(variant))
 
 
 class Part(NamedTuple):
@@ -116,9 +121,9 @@ def evaluate_run(
 ) -> tuple[Evaluation, Path]:
     """Evaluate a run's checkpoint on the grid; write rows and summary; return the files' common stem.
 
-    variant is one of the environment's named tests; without it, tests are as in training. A test in a part of the
-    contexts has files of its own, which suites do not read. With out, nothing is written into the run. draw may write
-    a picture, at the stem with another suffix.
+    variant is one of the environment's, or "default" for none; without it, tests are as in training. A test in a part
+    of the contexts has files of its own, which suites do not read. With out, nothing is written into the run. draw may
+    write a picture, at the stem with another suffix.
     """
     from sparc.runs.load import load
 

@@ -47,7 +47,7 @@ def gather(
         contexts = space.grid(suite.grid)
         if member.env not in envs:
             ind = space.is_train(contexts)
-            variants = {name: EnvResults(space, contexts, ind, criteria=env.criteria) for name in suite.variants}
+            variants = {name: EnvResults(space, contexts, ind, criteria=env.criteria) for name in suite.tested_in}
             envs[member.env] = EnvResults(space, contexts, ind, variants=variants, criteria=env.criteria)
         part = envs[member.env]
         entry = describe(member, status_of(suite, member, folder), folder)
@@ -60,7 +60,8 @@ def gather(
         if entry["state"] != "done":
             entry = published.copy(member, part) or entry
         entries.append(entry)
-    for member in {member.env: member for member in reversed(members)}.values():  # the first one of each environment
+    by_variant = sorted(members, key=lambda member: bool(member.variant))  # the default first
+    for member in {member.env: member for member in reversed(by_variant)}.values():  # the first of each environment
         if (part := envs[member.env]).returns:
             idle = published.idle(member)
             cache = folder / f"idle-{member.env}.csv"
@@ -72,7 +73,7 @@ def gather(
         "updates": suite.updates,
         "grid": suite.grid,
         "episodes": suite.episodes,
-        "variants": suite.variants,
+        "variants": suite.tested_in,
         "runs": suite.runs,
         **({"stages": describe_stages(read_stages(suite.stages), suite.envs)} if suite.stages else {}),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparc.report.continual import Chain, chains, has_stages, region_mask
+from sparc.report.continual import Chain, chains, has_stages, region_mask, tests_in, world
 from sparc.report.figures.entry import FigureEntry
 from sparc.report.figures.style import FADED, Style, add_note, add_title, grouped, method_style, new_figure, with_looks
 from sparc.report.stats import mean_sem
@@ -32,21 +32,21 @@ def methods_of(results: Results, env: str) -> list[str]:
 
 
 def region_names(results: Results, env: str) -> list[str]:
-    """Return a stage for each region, the first that trains on it."""
+    """Return a stage for each region, in each variant of the environment: the first that trains on it."""
     found: dict[str, str] = {}
-    for name, stage in results.manifest["stages"].items():
-        found.setdefault(str(stage["regions"][env]), name)
+    for name in results.manifest["stages"]:
+        found.setdefault(str(world(results, env, name)), name)
     return list(found.values())
 
 
 @with_looks
 def stage_returns(results: Results, env: str) -> Figure:
     """Draw the return in each region, a panel each, after each stage of each method: mean ± s.e.m., a dot per seed."""
-    part, methods, stages = results.envs[env], methods_of(results, env), list(results.manifest["stages"])
+    methods, stages = methods_of(results, env), list(results.manifest["stages"])
     regions = region_names(results, env)
     figure, panels = new_figure(1, len(regions), 3.4)
     for panel, region in zip(panels.flat, regions, strict=True):
-        mask = region_mask(results, env, region)
+        mask, part = region_mask(results, env, region), tests_in(results, env, region)
         for place, method in enumerate(methods):
             for number, stage in enumerate(stages):
                 tested = part.returns.get(label(method, stage), {})
