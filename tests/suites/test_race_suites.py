@@ -18,7 +18,7 @@ from sparc.acting.evaluate import Evaluation
 from sparc.envs.declared import check_variants
 from sparc.envs.registry import get_env
 from sparc.errors import UserError
-from sparc.report.continual import chains, region_mask, return_matrix
+from sparc.report.continual import chains, measure, region_mask, value_matrix
 from sparc.runs.run import Run
 from sparc.runs.stages import Lineage, Stage
 from sparc.runs.tests import evaluate_run, stem_of
@@ -172,12 +172,26 @@ def test_stages_in_another_physics_are_tested_in_that_of_every_stage(
     # R[j, i] is of region i in the physics of its stage, whatever the physics that stage j trains in
     part = results.envs[ENV]
     masks = [region_mask(results, ENV, name) for name in ("first", "corner", "updated")]
-    _, r = return_matrix(results, ENV, found["updated"])
+    _, r = value_matrix(results, ENV, found["updated"])
     for j, name in enumerate(("first", "corner", "updated")):
         standard, updated = (of.returns[f"only-obs {name}"][0] for of in (part, part.variants["updated"]))
         assert not np.array_equal(standard, updated)
         expected = [standard[masks[0]].mean(), standard[masks[1]].mean(), updated[masks[2]].mean()]
         np.testing.assert_allclose(r[0, j], expected)
+    # of five currents per feature, −0.5, 0 and 0.5 are in the first region, 0.5 and 1 in the corner
+    by_ratio = measure(results, ENV, found["updated"], "ratio")
+    first, second = (4 * 2.0 + 4 * 1.5 + 1.0) / 9, 2.0  # what policies do changes nothing
+    for values, expected in (
+        (by_ratio.zero_shot, 2.0),
+        (by_ratio.after, (first + second) / 2),
+        (by_ratio.forgetting, 0),
+    ):
+        np.testing.assert_allclose(values, expected)
+    curve = part.curves["only-obs updated"][0].measures
+    assert {"stage_3_ratio", "stage_3_clean", "stage_1_ratio"} <= curve.keys()
+    assert np.isfinite(curve["stage_3_ratio"]).all() and (curve["stage_3_ratio"] > curve["stage_1_ratio"]).all()
+    page = (suites / "out" / "report.html").read_text()
+    assert "lost, by clean laps [%]" in page and "lost, by ratio, less is better" in page
     assert (suites / "out" / "figures" / f"stages-{ENV}.svg").is_file()
     again = Published([suites / "out"])
     planned = read_suite(suites / "stages.yaml")

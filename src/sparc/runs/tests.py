@@ -139,13 +139,14 @@ def evaluate_run(
     contexts = part.contexts if part else space.grid(grid)
     evaluation = evaluate(policy, env, contexts, episodes, progress=progress, **options)
     evaluation = dataclasses.replace(evaluation, ind=space.is_train(evaluation.contexts))  # in any stage of the run
+    stages = stage_means(run, evaluation)
     stem = stem_of(run, number, grid, episodes, variant, part)
     if out is not None:
         stem = out / stem.name
     stem.parent.mkdir(parents=True, exist_ok=True)
     about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number, "checkpoint": which,
              "grid": grid, "episodes": episodes, "reads": policy.reads, "options": options,
-             **stage_returns(run, evaluation)}  # fmt: skip
+             **({"stages": [of and of["mean"] for of in stages]} if stages else {})}  # fmt: skip
     if part:
         del about["grid"]
         about["part"] = list(dict.fromkeys(evaluation.labels)) or part.contexts.tolist()
@@ -157,14 +158,19 @@ def evaluate_run(
     return evaluation, stem
 
 
-def stage_returns(run: Run, evaluation: Evaluation) -> dict[str, Any]:
-    """Return the mean return in the region of each stage of a child, in order; None where it has no cell.
+def stage_means(run: Run, evaluation: Evaluation) -> list[dict[str, float] | None]:
+    """Return the means in the region of each stage of a child, of the return and every measure; None: it has no cell.
 
-    Regions may overlap; a context counts in all that it is in.
+    Regions may overlap; a context counts in all that it is in. A run without a parent has none.
     """
     if run.lineage.number == 1:
-        return {}
+        return []
     cells, _, returns = evaluation.cells()
-    regions = (*run.space.earlier, run.space.train)
-    inside = [region.contains(cells) for region in regions]
-    return {"stages": [float(returns[there].mean()) if there.any() else None for there in inside]}
+    values = {"mean": returns} | {name: evaluation.cells(of)[2] for name, of in evaluation.measures.items()}
+    inside = [region.contains(cells) for region in (*run.space.earlier, run.space.train)]
+
+    def means(there: np.ndarray) -> dict[str, float]:
+        found = {name: of[there][np.isfinite(of[there])] for name, of in values.items()}
+        return {name: float(of.mean()) for name, of in found.items() if len(of)}
+
+    return [means(there) if there.any() else None for there in inside]

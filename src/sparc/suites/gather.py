@@ -142,7 +142,8 @@ def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, A
     phase = np.array([record["phase"] for record in scores], str)
     judged = [name for name in part.criteria.judged_by if name != RETURN]
     wanted = (*judged, *EXPLAINED, *(f"{variant}_{name}" for variant in VARIANTS for name in judged))
-    wanted += tuple(f"stage_{number}_return" for number in range(1, run.lineage.number + 1))
+    stages = range(1, run.lineage.number + 1)
+    wanted += tuple(f"stage_{number}_{name}" for number in stages for name in (RETURN, *judged))
     measures = {name: np.array([record.get(name, np.nan) for record in scores], float)
                 for name in wanted if any(name in record for record in scores)}  # fmt: skip
     name, seed = label(member.method, member.variation), member.config.seed

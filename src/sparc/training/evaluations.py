@@ -105,3 +105,14 @@ def mean_over(stages: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean of every number over the stages that have it; all stages count the same."""
     names = dict.fromkeys(name for means in stages for name in means)
     return {name: float(np.mean([means[name] for means in stages if name in means])) for name in names}
+
+
+def by_stage(stages: Sequence[Mapping[str, float]], judged_by: Sequence[str]) -> dict[str, float]:
+    """Return the return in each stage, and what judges it there, as they are logged: stage_1_return, …."""
+    names = dict.fromkeys((RETURN, *judged_by))
+    return {
+        f"stage_{number}_{name}": means[name]
+        for number, means in enumerate(stages, 1)
+        for name in names
+        if name in means
+    }
