@@ -163,7 +163,7 @@ def test_stages_in_another_physics_are_tested_in_that_of_every_stage(
             asked = json.loads(path.read_text())["options"].get("physics", "standard")
             assert asked == ("updated" if path.stem.endswith("-updated") else "standard")
 
-    report = sparc_cli("suite", "report", "stages.yaml", "--allow-import", "--out", suites / "out")
+    report = sparc_cli("suite", "report", "stages.yaml", "--allow-import", "--out", suites / "out", timeout=560)
     assert report.returncode == 0, report.stderr
     results = read(suites / "out")
     assert results.manifest["variants"] == ["updated"]
