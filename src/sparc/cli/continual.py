@@ -76,7 +76,7 @@ def start(parsed: argparse.Namespace) -> int:
     from sparc.runs.stages import Stage
     from sparc.training.workers.options import resolve
 
-    workers = resolve(parsed.workers, parsed.cluster, parsed.no_context)
+    workers = resolve(parsed.workers, parsed.cluster)
     parent = Run.open(parsed.run)
     for session in parent.manifest()["sessions"][-1:]:
         adopt_thread_flags(session.get("flags", {}))  # before JAX is loaded

@@ -81,7 +81,7 @@ def continue_run(
     Example:
         >>> child = sparc.continue_run(run, {"x": (0.5, 1), "y": (0.5, 1)}, updates=1_000)
     """
-    options = resolve(workers, cluster, no_context)
+    options = resolve(workers, cluster)
     child = make_child(
         Run.open(run), Stage(dict(region or {}), tuple(names), dict(env_options or {})), variant=variant, keep=keep,
         updates=updates, guard=guard, only_adapter=only_adapter, no_context=no_context, which=checkpoint,
