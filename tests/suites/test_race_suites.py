@@ -1,8 +1,10 @@
 """Suites of races, run for real, with boats in two waters in place of cars in two physics: that needs no TORCS."""
 
+import json
 import re
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,15 +15,19 @@ import yaml
 
 from sparc.acting.adaptation import Trace
 from sparc.acting.evaluate import Evaluation
+from sparc.envs.declared import check_variants
 from sparc.envs.registry import get_env
 from sparc.errors import UserError
+from sparc.report.continual import chains, measure, region_mask, value_matrix
 from sparc.runs.run import Run
 from sparc.runs.stages import Lineage, Stage
 from sparc.runs.tests import evaluate_run, stem_of
 from sparc.suites.gather import add, gather
+from sparc.suites.published import Published
 from sparc.suites.results import EnvResults
 from sparc.suites.runner import Runner
 from sparc.suites.status import Finished, Status, finished, next_test, status_of
+from sparc.suites.suite import read_suite
 from sparc.suites.tables import read
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -136,6 +142,99 @@ def test_runs_are_tested_in_another_physics_without_being_trained_again(suites: 
     assert f"What the new physics changes: {ENV}, updated" in page and str(suites) not in page
     assert f"Drift read from ψ(c) and φ(h): {ENV}, out of distribution" in page
     assert (suites / "out" / "figures" / f"physics-updated-{ENV}.png").exists()
+
+
+def test_stages_in_another_physics_are_tested_in_that_of_every_stage(
+    suites: Path, tiny: dict[str, Any], sparc_cli: Cli
+) -> None:
+    corner = {"train_region": {"x": [0.5, 1.0], "y": [0.5, 1.0]}, "updates": 50}
+    stages = {
+        "first": {},
+        "corner": {**corner, "after": "first"},
+        "updated": {"after": "corner", "variant": "updated", "updates": 50},
+        "back": {"after": "updated", "variant": "default", "updates": 50},
+        "anew": {**corner, "variant": "updated"},
+    }
+    both = {"methods": ["only-obs"], "envs": [f"waters:{ENV}"], "seeds": [0], "grid": 5, "config": tiny, "updates": 60}
+    (suites / "stages.yaml").write_text(yaml.safe_dump(both | {"stages": stages}, sort_keys=False))
+    done = sparc_cli("suite", "run", "stages.yaml", "--allow-import", "--jobs", 2, timeout=560)
+    assert done.returncode == 0, done.stderr
+    home = suites / "runs" / "stages" / ENV
+    runs = {name: Run.open(home / f"only-obs-{name}" / "seed0") for name in stages}
+    physics = {name: run.config.env_options.get("physics", "standard") for name, run in runs.items()}
+    assert physics == {"first": "standard", "corner": "standard", "updated": "updated", "back": "standard",
+                       "anew": "updated"}  # fmt: skip
+    assert [stage.env_options.get("physics") for stage in runs["back"].lineage.stages] == [None, None, "updated", None]
+    for run in runs.values():  # each has both tests, whichever physics it was trained in
+        tests = {path.stem.split("-", 1)[1] for path in run.evaluations.glob("*-grid5*.csv")}
+        assert tests == {"grid5", "grid5-updated"}
+        for path in run.evaluations.glob("*-grid5*.json"):
+            asked = json.loads(path.read_text())["options"].get("physics", "standard")
+            assert asked == ("updated" if path.stem.endswith("-updated") else "standard")
+
+    report = sparc_cli("suite", "report", "stages.yaml", "--allow-import", "--out", suites / "out", timeout=560)
+    assert report.returncode == 0, report.stderr
+    results = read(suites / "out")
+    assert results.manifest["variants"] == ["updated"]
+    found = {chain.stages[-1]: chain for chain in chains(results, ENV)}
+    assert {name: chain.anew for name, chain in found.items()} == {"corner": None, "updated": "anew", "back": None}
+    # R[j, i] is of region i in the physics of its stage, whatever the physics that stage j trains in
+    part = results.envs[ENV]
+    masks = [region_mask(results, ENV, name) for name in ("first", "corner", "updated")]
+    _, r = value_matrix(results, ENV, found["updated"])
+    for j, name in enumerate(("first", "corner", "updated")):
+        standard, updated = (of.returns[f"only-obs {name}"][0] for of in (part, part.variants["updated"]))
+        assert not np.array_equal(standard, updated)
+        expected = [standard[masks[0]].mean(), standard[masks[1]].mean(), updated[masks[2]].mean()]
+        np.testing.assert_allclose(r[0, j], expected)
+    # of five currents per feature, −0.5, 0 and 0.5 are in the first region, 0.5 and 1 in the corner
+    by_ratio = measure(results, ENV, found["updated"], "ratio")
+    first, second = (4 * 2.0 + 4 * 1.5 + 1.0) / 9, 2.0  # what policies do changes nothing
+    for values, expected in (
+        (by_ratio.zero_shot, 2.0),
+        (by_ratio.after, (first + second) / 2),
+        (by_ratio.forgetting, 0),
+    ):
+        np.testing.assert_allclose(values, expected)
+    curve = part.curves["only-obs updated"][0].measures
+    assert {"stage_3_ratio", "stage_3_clean", "stage_1_ratio"} <= curve.keys()
+    assert np.isfinite(curve["stage_3_ratio"]).all() and (curve["stage_3_ratio"] > curve["stage_1_ratio"]).all()
+    page = (suites / "out" / "report.html").read_text()
+    assert "lost, by clean laps [%]" in page and "lost, by ratio, less is better" in page
+    assert (suites / "out" / "figures" / f"stages-{ENV}.svg").is_file()
+    again = Published([suites / "out"])
+    planned = read_suite(suites / "stages.yaml")
+    again.check(planned)
+    assert len(again.standing(planned.members(), suites / "none")) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    {
+        "unknown": ({"stages": {"a": {"variant": "updatd"}}}, "stage 'a': unknown test variant 'updatd' of TwoWaters"),
+        "no text": ({"stages": {"a": {"variant": 3}}}, "stage 'a': variant must be text, not 3"),
+        "config": ({"stages": {"a": {}, "b": {"after": "a", "variant": "updated"}},
+                    "config": {"env_options": {"physics": "updated"}}}, "config sets the variant 'updated' of"),
+    }.values(),
+)  # fmt: skip
+def test_variants_of_stages_that_cannot_be(suites: Path, changes: dict[str, Any], says: str) -> None:
+    values = {"methods": ["sparc"], "envs": [f"waters:{ENV}"], "seeds": [0], "updates": 200}
+    (suites / "wrong.yaml").write_text(yaml.safe_dump(values | changes))
+    with pytest.raises(UserError, match=says):
+        read_suite(suites / "wrong.yaml")
+
+
+def test_one_variant_takes_the_place_of_another() -> None:
+    entry = replace(
+        get_env("RaceCars-forza-v0"), variants={"updated": {"physics": "updated"}, "laps": {"setting": "lap"}}
+    )
+    options = entry.with_variant({"width": 64}, "updated")
+    assert options == {"width": 64, "physics": "updated"}
+    assert entry.with_variant(options, "laps") == {"width": 64, "setting": "lap"}
+    assert entry.with_variant(options, "default") == {"width": 64} and entry.with_variant(options, "") == options
+    assert entry.with_variant({"physics": "another"}, "laps") == {"physics": "another", "setting": "lap"}
+    with pytest.raises(UserError, match="'default' is the environment without any variant"):
+        check_variants("Own-v0", {"default": {"physics": "updated"}})
 
 
 def test_a_member_is_done_when_every_test_is_there_and_whole(suites: Path, tiny: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from serving import BRITTLE, serving
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+import sparc
 from sparc.envs.registry import make_env
 from sparc.errors import UserError
 from sparc.watch.live.belief import Belief
@@ -46,6 +47,21 @@ def until(tab: ClientConnection, is_so: Callable[[dict[str, Any]], Any]) -> dict
     raise AssertionError("no such frame")
 
 
+def test_every_policy_has_the_regions_of_its_own_stages(tiny_run: Callable[..., Path], tmp_path: Path) -> None:
+    parent = tiny_run("sparc")
+    corner = {"x": (0.5, 1.0), "y": (0.5, 1.0)}
+    child = sparc.continue_run(parent, corner, updates=10, run_dir=tmp_path / "child")
+    with serving([parent, child]) as server, talk(server) as tab:
+        first, second = receive(tab)["hello"]["policies"]
+        inner, new = {"low": [-0.5, -0.5], "high": [0.5, 0.5]}, {"low": [0.5, 0.5], "high": [1.0, 1.0]}
+        assert first["regions"] == [inner] and second["regions"] == [new, inner]
+        assert len(first["map"]["boxes"]) == 1 and len(second["map"]["boxes"]) == 2
+        for context, trained in (([0.0, 0.0], [True, True]), ([0.9, 0.9], [False, True]), ([0.9, -0.9], [False] * 2)):
+            tab.send(json.dumps({"context": context}))
+            message = until(tab, lambda message, context=context: message["frame"]["context"] == context)
+            assert message["frame"]["ind"] == trained
+
+
 def fetch(address: str, **headers: str) -> tuple[int, Any]:
     request = urllib.request.Request(address, headers=headers)
     try:
@@ -72,7 +88,7 @@ def test_two_policies_begin_in_the_same_state_and_a_context_moves_both(tiny_run:
         tab.send(json.dumps({"context": [0.9, -5.0]}))  # clipped to what is tested
         tab.send(json.dumps({"paused": False}))
         message = until(tab, lambda message: any(sample["mark"] for sample in message["samples"]))
-        assert message["frame"]["context"] == [0.9, -1.0] and not message["frame"]["ind"]
+        assert message["frame"]["context"] == [0.9, -1.0] and not any(message["frame"]["ind"])
         assert [policy["scene"]["current"] for policy in message["frame"]["policies"]] == [[0.9, -1.0]] * 2
         sample = message["samples"][-1]["policies"]
         assert set(sample[0]) == {"reward", "phi", "psi", "estimate", "distance"} and set(sample[1]) == {"reward"}

@@ -18,10 +18,12 @@ from PIL import Image
 
 import sparc
 from sparc.contexts import ContextSpace, Finite
+from sparc.deploy.export import from_run, write
 from sparc.deploy.load import open_source
 from sparc.envs.contextual import ContextualEnv
 from sparc.envs.robots import view as robot_view
 from sparc.errors import RunFailure, UserError
+from sparc.runs.run import Run
 from sparc.watch import video
 from sparc.watch.play import default_path, describe, middle, panel_width, parse_context, play, report, titles
 
@@ -124,6 +126,19 @@ def test_the_return_is_that_of_an_evaluation(
 
 
 @needs_opengl
+def test_in_distribution_is_what_any_stage_was_trained_on(boat: Path, tmp_path: Path) -> None:
+    corner = {"x": (0.5, 1.0), "y": (0.5, 1.0)}
+    child, export = sparc.continue_run(boat, corner, updates=10, run_dir=tmp_path / "child"), tmp_path / "export"
+    write(from_run(Run.open(child)), export, onnx=False)
+    shown: dict[str, Any] = {"video": [tmp_path / "a.gif"], "steps": 2, "width": 160}
+    for run in (child, export):
+        found = {text: play(run, text, **shown).region for text in ("x=0.9,y=0.9", "x=0.1,y=0.1", "x=0.9,y=-0.9")}
+        assert found == {"x=0.9,y=0.9": "IND", "x=0.1,y=0.1": "IND", "x=0.9,y=-0.9": "OOD"}
+    assert play(boat, "x=0.9,y=0.9", **shown).region == "OOD"
+    played = play(boat, "x=0.9,y=0.9", compare=[child], **shown)
+    assert played.regions == ["OOD", "IND"] and "(IND for sparc, child only)" in report(played)
+
+
 def test_a_robot_falls(trained: Callable[[str, str], Path], tmp_path: Path) -> None:
     run = trained("sparc", WALKER)
     context = np.array([[-20.0, 5.0]])

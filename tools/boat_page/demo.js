@@ -24,7 +24,7 @@ const boats = NAMES.map((name) => ({
 }));
 const beliefs = new Beliefs(boats[0].policy, test, 41);
 let estimate = [0, 0];
-const pad = new Pad(find('#pad'), { names: ['x', 'y'], units: ['m/s', 'm/s'], train, test }, (context) => flow(context));
+const pad = new Pad(find('#pad'), { names: ['x', 'y'], units: ['m/s', 'm/s'], regions: [train], test }, (context) => flow(context));
 
 function flow(context) {
   current = context.map((value, at) => clamp(value, test.low[at], test.high[at]));
@@ -56,7 +56,7 @@ function aim(jump = false) {
 const bands = [
   { title: 'Distance from the buoy', unit: 'in m', value: (sample, at) => sample.far[at] },
   ...['x', 'y'].map((name, at) => ({
-    title: `The current: ${name}`, unit: 'in m/s, true and believed', low: test.low[at], high: test.high[at], train: [train.low[at], train.high[at]],
+    title: `The current: ${name}`, unit: 'in m/s, true and believed', low: test.low[at], high: test.high[at], train: [[train.low[at], train.high[at]]],
     truth: (sample) => sample.context[at], value: (sample, boat) => (boat ? null : sample.estimate[at]),
   })),
 ];

@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     command.add_argument(
         "--variant", "--physics", metavar="NAME",
-        help="a variant of the environment to train in; racing: a physics, e.g. updated",
+        help="a variant of the environment to train in, default for none; racing: a physics, e.g. updated",
     )  # fmt: skip
     command.add_argument(
         "--env-options", nargs="+", action="extend", type=parse_option, default=[], metavar="K=V",
@@ -76,7 +76,7 @@ def start(parsed: argparse.Namespace) -> int:
     from sparc.runs.stages import Stage
     from sparc.training.workers.options import resolve
 
-    workers = resolve(parsed.workers, parsed.cluster, parsed.no_context)
+    workers = resolve(parsed.workers, parsed.cluster)
     parent = Run.open(parsed.run)
     for session in parent.manifest()["sessions"][-1:]:
         adopt_thread_flags(session.get("flags", {}))  # before JAX is loaded

@@ -42,7 +42,8 @@ def add(commands: Commands) -> None:
     add_checkpoint(evaluate)
     evaluate.add_argument(
         "--variant", "--physics", metavar="NAME",
-        help="a test variant of the environment; racing: a physics, e.g. updated or stiffer (default as trained)",
+        help="a variant of the environment to test in, default for none; racing: a physics, e.g. updated or stiffer "
+        "(without it: as trained)",
     )  # fmt: skip
     some = evaluate.add_mutually_exclusive_group()
     some.add_argument("--cars", nargs="+", metavar="NAME", help="races of car models: only these cars")
@@ -69,11 +70,12 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
         raise UserError("--adaptation covers all test contexts: leave out --cars and --count.")
 
     from sparc.cli.display import step_bar, summary_table
+    from sparc.envs.measures import RETURN
     from sparc.envs.registry import get_env
     from sparc.machine import while_wanted
     from sparc.report.figures.maps import heatmap
     from sparc.runs.adaptations import adapt_run
-    from sparc.runs.tests import evaluate_run, read_written, tested_with, variant_of
+    from sparc.runs.tests import evaluate_run, stage_means, tested_with, variant_of
 
     keep_compiled_programs()
     entry, grid = get_env(run.config.env), parsed.grid or GRID
@@ -105,9 +107,9 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
         print(f"note: no trace of a switch: {note}", file=sys.stderr)
     heading = f"{run.config.env}{where}, checkpoint {number}"
     summary_table({run.config.method: evaluation}, heading, criteria=entry.criteria)
-    if stages := read_written(stem).get("stages"):
-        means = ", ".join(f"{mean:.1f}" if mean is not None else "no cell" for mean in stages)
-        print(f"mean return in the region of each stage: {means}")
+    if stages := stage_means(run, evaluation):
+        means = "; ".join(entry.criteria.outcome(of) if of else "no cell" for of in stages)
+        print(f"mean {'return ' * (entry.criteria.judged_by == (RETURN,))}in the region of each stage: {means}")
     if part:
         print(f"a part of the test: {len(part.contexts)} of {len(space.grid(grid))} contexts")
     for remark in entry.notes(evaluation.cells()[0], options):

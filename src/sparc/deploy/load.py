@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sparc.acting.policy import Policy
+from sparc.contexts import Box, ContextSpace
 from sparc.deploy import runtime
-from sparc.deploy.contract import describe_policy, spec_of
+from sparc.deploy.contract import Contract, describe_policy, spec_of
 from sparc.deploy.export import Exported, from_folder
 from sparc.deploy.library import policy_folder
 from sparc.envs.registry import get_env
@@ -38,6 +40,7 @@ class Source:
     env_options: dict[str, Any]
     updates: int
     load: Callable[[], tuple[Policy, ContextEncoder | None]]  # the policy, and the ψ that its φ learned to guess
+    space: Callable[[], ContextSpace]  # the contexts that it was trained on, in all of its stages
 
 
 def open_source(source: str | Path, which: str | int | None = None) -> Source:
@@ -47,7 +50,8 @@ def open_source(source: str | Path, which: str | int | None = None) -> Source:
         run = Run.open(source)
         number, config = run.choose("best" if which is None else which), run.config
         about = config.method, config.seed, config.env, config.env_options
-        return Source(run.path.name, run.path / "videos", *about, number, lambda: load_with_psi(run, number))
+        made = run.path / "videos"
+        return Source(run.path.name, made, *about, number, lambda: load_with_psi(run, number), lambda: run.space)
     exported = from_folder(folder)
     contract = exported.contract
     if which is not None:
@@ -56,7 +60,7 @@ def open_source(source: str | Path, which: str | int | None = None) -> Source:
             f"choose, so leave '{which}' out."
         )
     trained = contract["method"], contract["seed"], contract["env"], contract["env_options"], contract["checkpoint"]
-    return Source(folder.name, VIDEOS, *trained, lambda: rebuild(exported))
+    return Source(folder.name, VIDEOS, *trained, lambda: rebuild(exported), lambda: exported_space(contract))
 
 
 def open_sources(sources: Sequence[str | Path], which: str | int | None = None) -> list[Source]:
@@ -69,6 +73,19 @@ def open_sources(sources: Sequence[str | Path], which: str | int | None = None) 
                 f"{source.name} was trained in {other}, not in {first}: only policies of one environment are compared."
             )
     return found
+
+
+def exported_space(contract: Contract) -> ContextSpace:
+    """Return the contexts that an exported policy was trained on, in all of its stages.
+
+    Of a finite set a contract has only the bounds: then they are taken to be the environment's own.
+    """
+    space, context = get_env(contract["env"]).context_space, contract["context"]
+    regions = [*context.get("earlier", []), *([context["train"]] if "train" in context else [])]
+    if not regions or not isinstance(space.train, Box):
+        return space
+    first, *later = (space.with_train(Box(region["low"], region["high"])) for region in regions)
+    return reduce(ContextSpace.continued, later, first)
 
 
 def rebuild(exported: Exported) -> tuple[Policy, ContextEncoder | None]:

@@ -13,6 +13,7 @@ from sparc.errors import UserError
 Signals = tuple[tuple[str, str], ...]  # a name and a unit for each element of a vector
 Quantities = Mapping[str, Callable[[Array], Array]]  # name → function of contexts (M, C), which returns (M,)
 TRUE, PSI, PHI = "_true", "_psi", "_phi"  # endings of a quantity's columns: as it is, read from ψ(c) and from φ(h)
+DEFAULT_VARIANT = "default"  # names the environment without any of its variants
 
 
 def check_signals(id: str, what: str, given: Sequence[tuple[str, str]] | None) -> Signals | None:
@@ -42,6 +43,8 @@ def check_variants(id: str, variants: Mapping[str, Mapping[str, Any]]) -> dict[s
     for name, options in variants.items():
         if not re.fullmatch(r"[\w.-]+", name):
             raise UserError(f"{id}: a variant's name becomes part of file names: '{name}' cannot, 'icy' can")
+        if name == DEFAULT_VARIANT:
+            raise UserError(f"{id}: '{name}' is the environment without any variant: give the variant another name")
         if not isinstance(options, Mapping) or not options:
             raise UserError(f"{id}: the variant '{name}' must hold options of the environment, got {options!r}")
         if dict(options) in found.values():

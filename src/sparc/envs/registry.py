@@ -24,6 +24,7 @@ from sparc.envs.contextual import (
     check_spaces,
 )
 from sparc.envs.declared import (
+    DEFAULT_VARIANT,
     Quantities,
     Signals,
     check_period,
@@ -93,7 +94,9 @@ class EnvEntry:
         return {**trained, **self.test_options, **(asked or {})}
 
     def variant_options(self, name: str) -> Mapping[str, Any]:
-        """Return the options of a test variant by its name."""
+        """Return the options of a variant by its name; none of the default, which is no variant."""
+        if name == DEFAULT_VARIANT:
+            return {}
         if name not in self.variants:
             raise unknown("test variant", name, self.variants, of=self.id)
         return self.variants[name]
@@ -110,6 +113,15 @@ class EnvEntry:
             if own.items() <= {**usual, **options}.items() and not own.items() <= usual.items()
         ]
         return max(found, key=lambda name: len(self.variants[name]), default="")
+
+    def without_variant(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return options without those of the variant that they are in: one variant takes the place of another."""
+        left = self.variants.get(self.variant_of(options), {})
+        return {name: value for name, value in options.items() if name not in left}
+
+    def with_variant(self, options: Mapping[str, Any], name: str) -> dict[str, Any]:
+        """Return options in a variant; nothing changes without a name."""
+        return {**self.without_variant(options), **self.variant_options(name)} if name else dict(options)
 
     def prepare_tests(self, contexts: Array, options: Mapping[str, Any], progress: ProgressCall | None = None) -> None:
         """Prepare tests in these contexts, which are made with these options."""

@@ -73,9 +73,14 @@ def variant_of(run: Run, asked: str | None = None) -> str:
 
 
 def tested_with(run: Run, variant: str | None = None) -> dict[str, Any]:
-    """Return the options that a run is tested with: those of training, and of a variant where one is asked for."""
-    entry = get_env(run.config.env)
-    return entry.resolve_test_options(run.config.env_options, entry.variant_options(variant) if variant else {})
+    """Return the options that a run is tested with: those of training, and of a variant where one is asked for.
+
+    That takes the place of the variant that the run was trained in, if any.
+    """
+    entry, trained = get_env(run.config.env), run.config.env_options
+    if variant is None:
+        return entry.resolve_test_options(trained)
+    return entry.resolve_test_options(entry.without_variant(trained), entry.variant_options(variant))
 
 
 class Part(NamedTuple):
@@ -116,9 +121,9 @@ def evaluate_run(
 ) -> tuple[Evaluation, Path]:
     """Evaluate a run's checkpoint on the grid; write rows and summary; return the files' common stem.
 
-    variant is one of the environment's named tests; without it, tests are as in training. A test in a part of the
-    contexts has files of its own, which suites do not read. With out, nothing is written into the run. draw may write
-    a picture, at the stem with another suffix.
+    variant is one of the environment's, or "default" for none; without it, tests are as in training. A test in a part
+    of the contexts has files of its own, which suites do not read. With out, nothing is written into the run. draw may
+    write a picture, at the stem with another suffix.
     """
     from sparc.acting.probe import make_probe
     from sparc.runs.load import load_with_psi
@@ -139,13 +144,14 @@ def evaluate_run(
     readings = probe.columns(evaluation.contexts) if probe else {}
     ind = space.is_train(evaluation.contexts)  # in any stage of the run
     evaluation = dataclasses.replace(evaluation, ind=ind, measures=evaluation.measures | readings)
+    stages = stage_means(run, evaluation)
     stem = stem_of(run, number, grid, episodes, variant, part)
     if out is not None:
         stem = out / stem.name
     stem.parent.mkdir(parents=True, exist_ok=True)
     about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number, "checkpoint": which,
              "grid": grid, "episodes": episodes, "reads": policy.reads, "options": options,
-             **stage_returns(run, evaluation)}  # fmt: skip
+             **({"stages": [of and of["mean"] for of in stages]} if stages else {})}  # fmt: skip
     if part:
         del about["grid"]
         about["part"] = list(dict.fromkeys(evaluation.labels)) or part.contexts.tolist()
@@ -157,14 +163,19 @@ def evaluate_run(
     return evaluation, stem
 
 
-def stage_returns(run: Run, evaluation: Evaluation) -> dict[str, Any]:
-    """Return the mean return in the region of each stage of a child, in order; None where it has no cell.
+def stage_means(run: Run, evaluation: Evaluation) -> list[dict[str, float] | None]:
+    """Return the means in the region of each stage of a child, of the return and every measure; None: it has no cell.
 
-    Regions may overlap; a context counts in all that it is in.
+    Regions may overlap; a context counts in all that it is in. A run without a parent has none.
     """
     if run.lineage.number == 1:
-        return {}
+        return []
     cells, _, returns = evaluation.cells()
-    regions = (*run.space.earlier, run.space.train)
-    inside = [region.contains(cells) for region in regions]
-    return {"stages": [float(returns[there].mean()) if there.any() else None for there in inside]}
+    values = {"mean": returns} | {name: evaluation.cells(of)[2] for name, of in evaluation.measures.items()}
+    inside = [region.contains(cells) for region in (*run.space.earlier, run.space.train)]
+
+    def means(there: np.ndarray) -> dict[str, float]:
+        found = {name: of[there][np.isfinite(of[there])] for name, of in values.items()}
+        return {name: float(of.mean()) for name, of in found.items() if len(of)}
+
+    return [means(there) if there.any() else None for there in inside]

@@ -47,7 +47,7 @@ def gather(
         contexts = space.grid(suite.grid)
         if member.env not in envs:
             ind = space.is_train(contexts)
-            variants = {name: EnvResults(space, contexts, ind, criteria=env.criteria) for name in suite.variants}
+            variants = {name: EnvResults(space, contexts, ind, criteria=env.criteria) for name in suite.tested_in}
             envs[member.env] = EnvResults(space, contexts, ind, variants=variants, criteria=env.criteria)
         part = envs[member.env]
         entry = describe(member, status_of(suite, member, folder), folder)
@@ -60,7 +60,8 @@ def gather(
         if entry["state"] != "done":
             entry = published.copy(member, part) or entry
         entries.append(entry)
-    for member in {member.env: member for member in reversed(members)}.values():  # the first one of each environment
+    by_variant = sorted(members, key=lambda member: bool(member.variant))  # the default first
+    for member in {member.env: member for member in reversed(by_variant)}.values():  # the first of each environment
         if (part := envs[member.env]).returns:
             idle = published.idle(member)
             cache = folder / f"idle-{member.env}.csv"
@@ -72,7 +73,7 @@ def gather(
         "updates": suite.updates,
         "grid": suite.grid,
         "episodes": suite.episodes,
-        "variants": suite.variants,
+        "variants": suite.tested_in,
         "runs": suite.runs,
         **({"stages": describe_stages(read_stages(suite.stages), suite.envs)} if suite.stages else {}),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -141,7 +142,8 @@ def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, A
     phase = np.array([record["phase"] for record in scores], str)
     judged = [name for name in part.criteria.judged_by if name != RETURN]
     wanted = (*judged, *EXPLAINED, *(f"{variant}_{name}" for variant in VARIANTS for name in judged))
-    wanted += tuple(f"stage_{number}_return" for number in range(1, run.lineage.number + 1))
+    stages = range(1, run.lineage.number + 1)
+    wanted += tuple(f"stage_{number}_{name}" for number in stages for name in (RETURN, *judged))
     measures = {name: np.array([record.get(name, np.nan) for record in scores], float)
                 for name in wanted if any(name in record for record in scores)}  # fmt: skip
     name, seed = label(member.method, member.variation), member.config.seed

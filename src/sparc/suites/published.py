@@ -20,12 +20,11 @@ from sparc.envs.measures import RETURN
 from sparc.envs.registry import get_env
 from sparc.errors import SparcError, UserError
 from sparc.suites.results import EnvResults, label
-from sparc.suites.stages import FIELDS, SuiteStage, read_stages
+from sparc.suites.stages import DERIVED, FIELDS, SuiteStage, read_stages
 from sparc.suites.status import Status
 from sparc.suites.suite import LISTS, PROVIDED, Member, Suite, find_suite
 from sparc.suites.tables import read
 
-SETTINGS = ("grid", "episodes", "variants")  # of the tests, which all rows of a table have in common
 KINDS = ("returns", "measures", "curves", "traces", "latents")
 REMEDY = "make the suite's settings those of the results, or leave --published out"
 
@@ -56,9 +55,10 @@ class Source:
         if self.suite not in (suite.name, suite.runs):
             raise UserError(f"{self.folder} holds results of the suite '{self.suite}', not of '{suite.name}'.")
         own = self.suite == suite.name
-        for name in (*SETTINGS, *["primary"] * own):
-            if (there := manifest.get(name, [])) != plain(getattr(suite, name)):
-                raise self.refuse(f"{name} is {there}, not {getattr(suite, name)}")
+        tests = {"grid": suite.grid, "episodes": suite.episodes, "variants": suite.tested_in}
+        for name, here in (tests | ({"primary": suite.primary} if own else {})).items():
+            if (there := manifest.get(name, [])) != plain(here):
+                raise self.refuse(f"{name} is {there}, not {here}")
         stages = {name: plain(asdict(stage)) for name, stage in read_stages(suite.stages).items()}
         for name, stage in manifest.get("stages", {}).items():
             if stage_of(name, stage) != stages.get(name, {}):
@@ -171,7 +171,7 @@ class Published:
 
 def stage_of(name: str, described: dict[str, Any]) -> dict[str, Any] | None:
     """Return a manifest's stage with today's fields, those it lacks at their defaults; None if it has unknown ones."""
-    given = {key: value for key, value in described.items() if key not in ("name", "regions")}
+    given = {key: value for key, value in described.items() if key not in ("name", *DERIVED)}
     return plain(asdict(SuiteStage(name, **given))) if given.keys() <= set(FIELDS) else None
 
 

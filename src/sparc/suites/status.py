@@ -8,12 +8,13 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from sparc.acting.adaptation import Latents, Trace
 from sparc.acting.evaluate import Evaluation
+from sparc.envs.declared import DEFAULT_VARIANT
 from sparc.envs.registry import get_env
 from sparc.errors import RunFailure, SparcError
 from sparc.runs.adaptations import check_adaptation, read_adaptation
 from sparc.runs.metrics import read_metrics
 from sparc.runs.run import Run
-from sparc.runs.tests import read_evaluation, read_summary, stem_of
+from sparc.runs.tests import read_evaluation, read_summary, stem_of, variant_of
 from sparc.suites.suite import Member, Suite, fixed_length
 
 State = Literal["training", "evaluating", "failed", "in use", "other config", "stopped", "waiting", "published", "done"]
@@ -84,11 +85,20 @@ def newest(run: Run) -> tuple[int, float, str]:
 def summary_of(suite: Suite, run: Run) -> dict[str, dict[str, Any]]:
     """Return the summary of the best checkpoint's evaluation, if all its tests are there; reads no rows."""
     number = run.choose("best")
-    summary = read_summary(stem_of_test(suite, run, number))
+    summary = read_summary(stem_of_test(suite, run, number))  # as trained
     check_adaptation(run, number, suite.grid)
-    for variant in suite.variants:
-        read_summary(stem_of_test(suite, run, number, variant))
+    for asked in filter(None, tests_of(suite, run).values()):
+        read_summary(stem_of_test(suite, run, number, asked))
     return summary
+
+
+def tests_of(suite: Suite, run: Run) -> dict[str, str | None]:
+    """Return the tests of a run by variant, "" for the default, and what `sparc evaluate --variant` is given for each.
+
+    Without variants of stages, the default is the environment as it is in training, None.
+    """
+    elsewhere = suite.stages and variant_of(run) in suite.tested_in
+    return {"": DEFAULT_VARIANT if elsewhere else None} | {name: name for name in suite.tested_in}
 
 
 class Finished(NamedTuple):
@@ -104,10 +114,8 @@ class Finished(NamedTuple):
 def finished(suite: Suite, run: Run) -> Finished:
     """Return the best checkpoint with its evaluations and its adaptation, if all of that is there and whole."""
     number = run.choose("best")
-    evaluation, adaptation = tested(suite, run, number), read_adaptation(run, number, suite.grid)
-    return Finished(
-        number, evaluation, *adaptation, {name: tested(suite, run, number, name) for name in suite.variants}
-    )
+    tests = {name: tested(suite, run, number, asked) for name, asked in tests_of(suite, run).items()}
+    return Finished(number, tests.pop(""), *read_adaptation(run, number, suite.grid), tests)
 
 
 def tested(suite: Suite, run: Run, number: int, variant: str | None = None) -> Evaluation:
@@ -129,13 +137,13 @@ def next_test(suite: Suite, run: Run) -> list[str]:
     A test whose rows are damaged is lacking too.
     """
     number = run.choose("best")
-    for variant in (None, *suite.variants):
+    for name, asked in tests_of(suite, run).items():
         try:
-            tested(suite, run, number, variant)
-            if variant is None:
+            tested(suite, run, number, asked)
+            if not name:
                 read_adaptation(run, number, suite.grid)
         except SparcError:
-            return ["--adaptation"] if variant is None else ["--variant", variant]
+            return [*(["--variant", asked] if asked else []), *([] if name else ["--adaptation"])]
     return []
 
 

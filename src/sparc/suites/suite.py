@@ -1,7 +1,7 @@
 """Suites: methods × environments × seeds × variations as a short YAML file; each member is an ordinary run directory.
 
 runs/<suite>/suite.yaml                             the plan: what was asked for so far
-runs/<suite>/<env>/<method>[-<variation>]/seed<k>   the members; those of a suite that tests another's are in its folder
+runs/<suite>/<env>/<method>[-<variation>]/seed<k>   the members; those shared with another suite are in its folder
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sparc.methods.phases import phase_options, with_further_phases
 from sparc.runs.children import SHARE, child_config
 from sparc.suites.older import with_new_names
 from sparc.suites.results import env_of
-from sparc.suites.stages import SuiteStage, check_regions, read_stages
+from sparc.suites.stages import SuiteStage, check_regions, read_stages, variant_in
 
 PROVIDED = Path(__file__).parent / "library"
 PLAN = "suite.yaml"
@@ -40,7 +40,7 @@ class Member:
     config: Config
     variation: str
     runs: str = ""  # the suite that it is shared with
-    plain: bool = False  # the shared suite's own run, which the variation does not differ from
+    plain: bool = False  # the shared suite's own run, which the variation or stage does not differ from
     stage: SuiteStage | None = None  # what a suite of stages trains here
     parent: Member | None = None  # the member that it continues
 
@@ -53,6 +53,11 @@ class Member:
     def method(self) -> str:
         """The method's name without the module that it is registered in."""
         return self.config.method.split(":")[-1]
+
+    @property
+    def variant(self) -> str:
+        """The variant of the environment that it trains in; nothing for the default."""
+        return get_env(self.config.env).variant_of(self.config.env_options)
 
     @property
     def path(self) -> Path:
@@ -103,6 +108,7 @@ class Suite:
     def stage_members(self, env: str, method: str) -> list[Member]:
         """Return the stages of a method in an environment, each with all seeds."""
         found: dict[tuple[str, int], Member] = {}
+        entry = get_env(env)
         for name, stage in read_stages(self.stages).items():
             if stage.methods and method not in stage.methods:
                 continue
@@ -110,15 +116,19 @@ class Suite:
                 parent = found.get((stage.after, seed))
                 if parent is None and stage.after:
                     continue  # its parent is not of this method
+                runs = ""
                 if parent is None:
-                    config = self.resolve(env, method, {}, seed, stage.updates)
+                    own = entry.with_variant(self.config.get("env_options", {}), stage.variant)
+                    config = self.resolve(env, method, {"env_options": own} if own else {}, seed, stage.updates)
+                    runs = self.runs if stage.usual and config == self.resolve(env, method, {}, seed) else ""
                 else:
                     updates = stage.updates or self.updates // SHARE
                     phases = find_method(method).phases
                     if len(phases) > 1 and not stage.only_adapter:
                         updates = with_further_phases(updates, phases, parent.config.chunk)["updates"]
-                    config = child_config(parent.config, parent.parent is None, updates, stage.only_adapter, {})
-                found[name, seed] = Member(config, name, stage=stage, parent=parent)
+                    changes = {"env_options": entry.with_variant(parent.config.env_options, stage.variant)}
+                    config = child_config(parent.config, parent.parent is None, updates, stage.only_adapter, changes)
+                found[name, seed] = Member(config, name, runs, plain=bool(runs), stage=stage, parent=parent)
         return list(found.values())
 
     def member(self, env: str, method: str, variation: str, fields: Mapping[str, Any], seed: int) -> Member:
@@ -138,6 +148,13 @@ class Suite:
             chunk = checked_value(CONFIG_FIELDS["chunk"], field_value("chunk", values, self.preset))
             values |= with_further_phases(updates, phases, chunk)
         return make_config(values, self.preset)
+
+    @property
+    def tested_in(self) -> list[str]:
+        """The variants of the environments that every run is tested in, besides the default: of stages, all theirs."""
+        stages = read_stages(self.stages)
+        trained = (variant_in(stages, name, get_env(env)) for env in self.envs for name in stages)
+        return list(dict.fromkeys([*self.variants, *filter(None, trained)]))
 
     def scaled(self, **values: Any) -> Suite:
         """Replace the fields that are given."""
@@ -231,7 +248,9 @@ def checked(suite: Suite) -> Suite:
     for name in ("config", "variations"):
         if not isinstance(getattr(suite, name), dict):
             raise UserError(f"{name} must hold `name: value` lines.")
-    members = len(suite.methods) * len(suite.envs) * len(suite.seeds) * max(len(suite.variations), 1)
+    stages = read_stages(suite.stages)
+    of_each = max(len(suite.variations), len(suite.stages), 1)
+    members = len(suite.methods) * len(suite.envs) * len(suite.seeds) * of_each
     if members > MAX_MEMBERS:
         raise UserError(f"a suite has at most {MAX_MEMBERS:,} runs, not {members:,}: leave out seeds or methods.")
     for method in suite.methods:
@@ -253,9 +272,12 @@ def checked(suite: Suite) -> Suite:
         value = getattr(suite, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < low:
             raise UserError(f"{name} must be a whole number of at least {low}, not {value!r}.")
-    if suite.stages and (suite.variations or suite.runs or suite.variants):
-        raise UserError("a suite of stages has no variations, variants or shared runs: leave them out.")
-    check_regions(read_stages(suite.stages), suite.envs)
+    if suite.stages and (suite.variations or suite.variants):
+        raise UserError(
+            "a suite of stages has no variations or variants: leave them out; a stage may have a variant of its own."
+        )
+    check_regions(stages, suite.envs)
+    check_default(suite)
     check_variants(suite)
     check_primary(suite)
     check_reference(suite.reference)
@@ -274,6 +296,15 @@ def check_variants(suite: Suite) -> None:
         for name in suite.variants:
             if not entry.variant_of(entry.resolve_test_options({}, entry.variant_options(str(name)))):
                 raise UserError(f"variants cannot name '{name}': it is what {env} is tested in anyway.")
+
+
+def check_default(suite: Suite) -> None:
+    """Refuse a config in a variant where stages have variants: tests in the default would not be of the config."""
+    for env in suite.envs if suite.stages and suite.tested_in else ():
+        if name := get_env(env).variant_of(suite.config.get("env_options", {})):
+            raise UserError(
+                f"config sets the variant '{name}' of {env} for all stages: give it to the first one instead."
+            )
 
 
 def check_primary(suite: Suite) -> None:

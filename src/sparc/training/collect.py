@@ -19,7 +19,7 @@ from sparc.runs.load import make_spec
 from sparc.runs.run import Run
 from sparc.training.replay import Replay
 from sparc.training.sources import RECENT_EPISODES
-from sparc.training.stages import Estimate, check_contexts, context_estimate, stage_seed, use_stage
+from sparc.training.stages import Estimate, check_contexts, stage_seed, unknown_contexts, use_stage
 
 
 class Collector:
@@ -142,9 +142,7 @@ class LocalSource:
         """Begin episodes; what they bring goes into this replay."""
         self.replay, self.key = replay, jax.random.fold_in(jax.random.key(stage_seed(self.run)), 1)
         policy = Policy(method.policy(state), method.describe(state))
-        parent = self.run.lineage.parent
-        unknown = parent is not None and parent.no_context
-        estimate = context_estimate(method, state, self.run.space) if unknown else None
+        estimate = unknown_contexts(self.run, method, state)
         self.collector = Collector(self.venv, policy, seeds.generate_state(self.venv.num_envs).tolist(), estimate)
         check_contexts(self.venv, self.run)
 

@@ -54,7 +54,7 @@ def continue_run(
         run: the parent's run directory, which may itself be a child.
         region: new ranges of context features, {"x": (-5, 5)}; others stay as they were.
         names: instead, the names of the contexts to train on, such as cars.
-        variant: a variant of the environment to train in, such as "updated" physics.
+        variant: a variant of the environment to train in, such as "updated" physics; "default" for none.
         env_options: options of the environment that have changed.
         keep: the share of every minibatch that is drawn from what the stages before have seen; 0 forgets it.
         updates: the number of updates of the stage, by default a tenth of the parent's.
@@ -81,7 +81,7 @@ def continue_run(
     Example:
         >>> child = sparc.continue_run(run, {"x": (0.5, 1), "y": (0.5, 1)}, updates=1_000)
     """
-    options = resolve(workers, cluster, no_context)
+    options = resolve(workers, cluster)
     child = make_child(
         Run.open(run), Stage(dict(region or {}), tuple(names), dict(env_options or {})), variant=variant, keep=keep,
         updates=updates, guard=guard, only_adapter=only_adapter, no_context=no_context, which=checkpoint,
@@ -105,7 +105,7 @@ def make_child(
     check_env(parent, meta, entry)
     if no_context:
         check_estimates(parent, meta)
-    options = {**parent.config.env_options, **stage.env_options, **(entry.variant_options(variant) if variant else {})}
+    options = entry.with_variant({**parent.config.env_options, **stage.env_options}, variant or "")
     first = parent.lineage.parent is None
     config = child_config(parent.config, first, updates, only_adapter, {**(changes or {}), "env_options": options})
     if keep:

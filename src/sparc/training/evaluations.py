@@ -122,3 +122,14 @@ def evaluation_points(config: Config, begin: int, end: int) -> set[int]:
     # to whole chunks, away from the two thirds: rounding must not take a point into the last third or out of it
     chunks = [length * number / (count * chunk) for number in range(1, count + 1)]
     return {begin + chunk * (ceil(x) if 3 * chunk * x > 2 * length else floor(x)) for x in chunks} - {begin}
+
+
+def by_stage(stages: Sequence[Mapping[str, float]], judged_by: Sequence[str]) -> dict[str, float]:
+    """Return the return in each stage, and what judges it there, as they are logged: stage_1_return, …."""
+    names = dict.fromkeys((RETURN, *judged_by))
+    return {
+        f"stage_{number}_{name}": means[name]
+        for number, means in enumerate(stages, 1)
+        for name in names
+        if name in means
+    }

@@ -25,7 +25,7 @@ from sparc.runs import checkpoint, select
 from sparc.runs.load import check_env, policy_arrays, restored
 from sparc.runs.run import Run
 from sparc.training.diagnostics import Recorder, adapter_errors, dormant_units, q_bias, setting_titles
-from sparc.training.evaluations import evaluation_points, mean_over, stage_evaluators
+from sparc.training.evaluations import by_stage, evaluation_points, mean_over, stage_evaluators
 from sparc.training.kept import mixture
 from sparc.training.layout import SHELVES, drop_layouts, open_replay
 from sparc.training.replay import Replay
@@ -259,7 +259,7 @@ class Trainer:
         record = {f"return_{i}": float(value) for i, value in enumerate(rows.returns[settings])}
         means = [evaluator.means(found) for evaluator, found in stages]
         if self.earlier:
-            record |= {f"stage_{i}_return": of[RETURN] for i, of in enumerate(means, 1)} | {"accepted": float(accepted)}
+            record |= by_stage(means, self.evaluator.criteria.judged_by) | {"accepted": float(accepted)}
         overall = mean_over(means)
         record |= {name: value for name, value in overall.items() if name != RETURN}
         variants = {name: Policy(actor, self.method.spec) for name, actor in self.method.variants(self.state).items()}

@@ -70,6 +70,12 @@ def inherited(method: QrSac, parent: Path) -> State:
     return replace(state, optimisers=jax.tree.map(from_zero, state.optimisers, is_leaf=is_count))
 
 
+def unknown_contexts(run: Run, method: QrSac, state: State) -> Estimate | None:
+    """Return how a run labels its steps; None where contexts are known, as in all runs but stages without them."""
+    parent = run.lineage.parent
+    return context_estimate(method, state, run.space) if parent is not None and parent.no_context else None
+
+
 def context_estimate(method: QrSac, state: State, space: ContextSpace) -> Estimate:
     """Return how a stage without known contexts labels its steps: φ(h), read back through ψ.
 

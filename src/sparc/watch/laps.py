@@ -12,6 +12,7 @@ import numpy as np
 
 from sparc.acting.episodes import Step
 from sparc.acting.evaluate import evaluate
+from sparc.contexts import ContextSpace
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.racing import RACES, car_models
 from sparc.envs.racing.course import Course as Road
@@ -43,13 +44,16 @@ RECORDED = [COLUMN[{"time": "lap_now", "speed": "vx"}.get(name, name)] for name 
 
 
 def drive_laps(
-    policy: Policy, env: str, contexts: np.ndarray, options: Mapping[str, Any], progress: ProgressCall | None = None
-) -> tuple[list[LapPair], Road]:
+    policy: Policy, env: str, contexts: np.ndarray, options: Mapping[str, Any], progress: ProgressCall | None = None,
+    space: ContextSpace | None = None,
+) -> tuple[list[LapPair], Road]:  # fmt: skip
     """Drive a flying lap in every context, with these options of the environment, and race the AI in the same cars.
 
-    Progress counts both, after the laps of the AI that are missing to compare with.
+    Progress counts both, after the laps of the AI that are missing to compare with. IND is what the space says, by
+    default the environment's own.
     """
     (track, task), entry = RACES[env], get_env(env)
+    space = space or entry.context_space
     options = entry.resolve_test_options(options)
     entry.prepare_tests(contexts, options, progress)
     rows = [list[np.ndarray]() for _ in contexts]
@@ -84,7 +88,7 @@ def drive_laps(
                 car=name,
                 class_name=kind,
                 tyre=tyre,
-                region="ind" if entry.context_space.is_train(context)[0] else "ood",
+                region="ind" if space.is_train(context)[0] else "ood",
                 agent=np.array(rows[row]).reshape(-1, len(TRACE)),
                 ai=ai.trace,
                 lap_time=float(measures["lap_time"][row]) if done else None,
@@ -160,13 +164,13 @@ def replay_run(
     if out is not None and out.is_dir():
         raise UserError(f"{out} is a folder: --out takes the file of the page, {out / 'race.html'} for instance.")
     if not names:
-        contexts = choose_contexts(get_env(env).context_space, cars)
+        contexts = choose_contexts(run.space, cars)
     elif task := car_models(env):
         contexts = np.array([task.context_of(name) for name in names])
     else:
         raise UserError(f"{env} has no cars by name: leave --cars out.")
     number = run.choose(which)
-    pairs, road = drive_laps(load(run.path, number), env, contexts, tested_with(run, physics), progress)
+    pairs, road = drive_laps(load(run.path, number), env, contexts, tested_with(run, physics), progress, run.space)
     columns = [TRACK_COLUMNS.index(column.name) for column in LINE]
     line = road.table[:: max(1, round(COURSE_POINTS * len(road.table) / road.length)), columns]
     name = "-".join(filter(None, (str(number), variant_of(run, physics))))

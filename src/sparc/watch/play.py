@@ -45,13 +45,19 @@ class PlayedEpisode:
 
     env: str
     context: Array
-    region: str  # IND or OOD
+    regions: list[str]  # of each run, IND or OOD: runs may have been trained in other regions
     titles: list[str]
     returns: list[float]
     lengths: list[int]
     ended: list[str]  # "", or how the episode ended before its time
     files: list[Path]
     laps: list[str]  # of races, what became of the lap; else ""
+
+    @property
+    def region(self) -> str:
+        """IND or OOD, or which of the runs it is IND for."""
+        trained = [title for title, region in zip(self.titles, self.regions, strict=True) if region == "IND"]
+        return common(self.regions) or f"IND for {' and '.join(trained)} only"
 
 
 @dataclass
@@ -122,7 +128,7 @@ def play(
     if context_text and car_models(entry.id):
         raise UserError(f"{entry.id} races whole cars: use --car NAME [--tyre NAME] instead of --context.")
     if car is None and tyre is None:
-        context = parse_context(context_text or "", entry.context_space, entry.id)
+        context = parse_context(context_text or "", runs[0].space(), entry.id)
     elif car is None or context_text:
         raise UserError("--tyre goes with --car, and neither goes with --context.")
     else:
@@ -137,16 +143,17 @@ def play(
         choose_backend()
 
     panels: list[Panel] = []
-    region = "IND" if entry.context_space.is_train(context)[0] else "OOD"
-    heading = (entry.id, describe(context, entry.context_space, entry.id), region)
+    regions = ["IND" if each.space().is_train(context)[0] else "OOD" for each in runs]
+    heading = (entry.id, describe(context, entry.context_space, entry.id), common(regions))
     with ExitStack() as stack:
-        for each, title in zip(runs, titles(runs), strict=True):
+        for each, title, region in zip(runs, titles(runs), regions, strict=True):
             venv = SyncContextualVectorEnv([partial(make_test_env, each, max(widths.values()))])
             stack.callback(venv.close)
             (env,) = venv.envs
             stack.callback(release, env)
             episodes = Episodes(each.load()[0], venv, context[None], seed)
-            panels.append(Panel(title, f"{each.updates:,} updates", env, episodes))
+            note = f"{each.updates:,} updates" + ("" if common(regions) else f", {region}")
+            panels.append(Panel(title, note, env, episodes))
             panels[-1].look()  # before a long rollout: can it be drawn at all?
         last = steps_of(panels[0].env, entry.max_episode_steps, steps)
         rate = steps_per_second(panels[0].env)
@@ -166,9 +173,14 @@ def play(
                     if not panel.over:
                         panel.advance()
     return PlayedEpisode(
-        entry.id, context, region, [panel.title for panel in panels], [panel.total for panel in panels],
+        entry.id, context, regions, [panel.title for panel in panels], [panel.total for panel in panels],
         [panel.steps for panel in panels], [panel.ended for panel in panels], list(widths), laps,
     )  # fmt: skip
+
+
+def common(regions: Sequence[str]) -> str:
+    """Return the region that all runs have a context in; nothing if they differ."""
+    return regions[0] if len(set(regions)) == 1 else ""
 
 
 def report(played: PlayedEpisode) -> str:
@@ -275,7 +287,7 @@ def compose(panels: Sequence[Panel], heading: tuple[str, str, str], width: int, 
 
 
 def draw_heading(canvas: ImageDraw.ImageDraw, heading: tuple[str, str, str], width: int, bar: int, unit: float) -> None:
-    """Draw the environment, the context and whether it is in or out of distribution."""
+    """Draw the environment, the context and whether it is in or out of distribution, if that is so for all runs."""
     name, context, region = heading
     pad, size = round(0.6 * unit), 0.85 * unit
     while True:  # a context of many features needs smaller letters
@@ -286,6 +298,8 @@ def draw_heading(canvas: ImageDraw.ImageDraw, heading: tuple[str, str, str], wid
         size *= 0.95
     canvas.text((pad, bar / 2), parts[0][0], WHITE, parts[0][1], anchor="lm")
     canvas.text((pad + widths[0], bar / 2), context, WHITE, parts[1][1], anchor="lm")
+    if not region:
+        return
     right, half = width - pad, 0.7 * size
     box = (right - widths[2] - pad, bar / 2 - half, right, bar / 2 + half)
     canvas.rounded_rectangle(box, radius=half / 2, fill=BADGES[region])

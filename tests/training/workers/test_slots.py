@@ -217,18 +217,6 @@ def test_a_resumed_run_has_the_workers_of_the_session_before(tmp_path: Path, fin
             assert resolve_again(before, 0, None) == WorkerOptions(0)
 
 
-def test_a_stage_without_contexts_has_no_workers(finished: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="collects in the learner's process"):
-        sparc.continue_run(finished, no_context=True, workers=2, run_dir=tmp_path / "child")
-    assert not (tmp_path / "child").exists()
-    run = Run.open(finished)
-    parent = SimpleNamespace(parent=SimpleNamespace(no_context=True))
-    child: Any = SimpleNamespace(manifest=run.manifest, lineage=parent)
-    assert resolve_again(child, None, None) == WorkerOptions(0)
-    with pytest.raises(UserError, match="collects in the learner's process"):
-        resolve_again(child, 2, None)
-
-
 def test_a_run_that_is_done_needs_no_ray(
     monkeypatch: pytest.MonkeyPatch, copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Figures of continual learning: returns in each region after each stage, and the curves of the stages."""
+"""Figures of continual learning: what judges a policy in each region after each stage, and the stages' curves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparc.report.continual import Chain, chains, has_stages, region_mask
+from sparc.arrays import Array
+from sparc.envs.measures import RETURN, Measure
+from sparc.report.continual import Chain, chains, has_stages, judged_by, region_mask, tests_in, values_of, world
 from sparc.report.figures.entry import FigureEntry
 from sparc.report.figures.style import FADED, Style, add_note, add_title, grouped, method_style, new_figure, with_looks
 from sparc.report.stats import mean_sem
@@ -32,56 +34,80 @@ def methods_of(results: Results, env: str) -> list[str]:
 
 
 def region_names(results: Results, env: str) -> list[str]:
-    """Return a stage for each region, the first that trains on it."""
+    """Return a stage for each region, in each variant of the environment: the first that trains on it."""
     found: dict[str, str] = {}
-    for name, stage in results.manifest["stages"].items():
-        found.setdefault(str(stage["regions"][env]), name)
+    for name in results.manifest["stages"]:
+        found.setdefault(str(world(results, env, name)), name)
     return list(found.values())
 
 
 @with_looks
-def stage_returns(results: Results, env: str) -> Figure:
-    """Draw the return in each region, a panel each, after each stage of each method: mean ± s.e.m., a dot per seed."""
-    part, methods, stages = results.envs[env], methods_of(results, env), list(results.manifest["stages"])
-    regions = region_names(results, env)
-    figure, panels = new_figure(1, len(regions), 3.4)
-    for panel, region in zip(panels.flat, regions, strict=True):
-        mask = region_mask(results, env, region)
-        for place, method in enumerate(methods):
-            for number, stage in enumerate(stages):
-                tested = part.returns.get(label(method, stage), {})
-                if not tested or not mask.any():
-                    continue
-                values = np.array([cells[mask].mean() for cells in tested.values()])
-                x = place + SPREAD * ((number + 0.5) / len(stages) - 0.5)
-                colour, marker = look(results, method).colour, MARKERS[number % len(MARKERS)]
-                panel.plot([x] * len(values), values, ls="", marker=".", ms=3, color=colour, alpha=0.4)
-                mean, sem = mean_sem(values)
-                panel.errorbar(x, mean, None if np.isnan(sem) else sem, color=colour, marker=marker, ms=4, lw=1)
-        panel.set_xticks(
-            range(len(methods)), [results.entries[name].title for name in methods], rotation=30, ha="right"
-        )
-        panel.yaxis.set_major_formatter(grouped)
-        panel.set(title=f"in the region of {region}", ylabel="mean return" if panel is panels.flat[0] else "")
-    add_title(figure, f"{env}: return in each region after each stage")
+def stage_values(results: Results, env: str) -> Figure:
+    """Draw what judges the environment, in each region (a panel), after each stage: mean ± s.e.m., a dot per seed."""
+    methods, stages = methods_of(results, env), list(results.manifest["stages"])
+    regions, judged = region_names(results, env), judged_by(results, env)
+    figure, panels = new_figure(len(judged), len(regions), 0.7 + 2.7 * len(judged))
+    for row, (name, shown) in zip(panels, judged.items(), strict=True):
+        for panel, region in zip(row, regions, strict=True):
+            for place, method in enumerate(methods):
+                for number, stage in enumerate(stages):
+                    values = shown.scale * seed_values(results, env, region, label(method, stage), name)
+                    x = place + SPREAD * ((number + 0.5) / len(stages) - 0.5)
+                    if len(values):
+                        draw_seeds(panel, x, values, look(results, method).colour, MARKERS[number % len(MARKERS)])
+            panel.set_xticks(
+                range(len(methods)), [results.entries[name].title for name in methods], rotation=30, ha="right"
+            )
+            panel.yaxis.set_major_formatter(axis_format(name))
+            panel.set(title=f"in the region of {region}")
+        row[0].set_ylabel(axis_of(shown, name))
+    what = " and ".join(shown.title for shown in judged.values())
+    add_title(figure, f"{env}: {what} in each region after each stage")
     add_note(figure, [], [handle("0.3", MARKERS[i % len(MARKERS)], "", name) for i, name in enumerate(stages)])
     return figure
 
 
+def seed_values(results: Results, env: str, region: str, key: str, name: str) -> Array:
+    """Return the mean over the cells of a stage's region, in its variant, of every seed of a label, (n,)."""
+    part, mask = tests_in(results, env, region), region_mask(results, env, region)
+    seeds = part.returns.get(key, {}) if mask.any() else {}
+    return np.array([values_of(part, key, seed, name)[mask].mean() for seed in seeds])
+
+
+def draw_seeds(panel: Axes, x: float, values: Array, colour: str, marker: str) -> None:
+    """Draw a dot per seed, and mean ± s.e.m."""
+    panel.plot([x] * len(values), values, ls="", marker=".", ms=3, color=colour, alpha=0.4)
+    mean, sem = mean_sem(values)
+    panel.errorbar(x, mean, None if np.isnan(sem) else sem, color=colour, marker=marker, ms=4, lw=1)
+
+
+def axis_of(shown: Measure, name: str) -> str:
+    """Return the label of an axis."""
+    return "mean return" if name == RETURN else shown.axis
+
+
+def axis_format(name: str) -> Any:
+    """Return how the numbers of an axis are written: returns with separators, measures as they are."""
+    from matplotlib.ticker import ScalarFormatter
+
+    return grouped if name == RETURN else ScalarFormatter(useOffset=False)
+
+
 @with_looks
 def stage_curves(results: Results, env: str) -> Figure:
-    """Draw the return in the new and the first region during every continued stage; thin: the region trained anew."""
-    found = chains(results, env)
+    """Draw what judges the environment, in the new and the first region, in every stage; thin: trained anew."""
+    found, judged = chains(results, env), judged_by(results, env)
     stages = list(dict.fromkeys(chain.stages[-1] for chain in found))
-    figure, panels = new_figure(len(stages), 2, 2.2 * len(stages) + 0.7)
-    for row, stage in zip(panels, stages, strict=True):
+    rows = [(stage, name) for stage in stages for name in judged]
+    figure, panels = new_figure(len(rows), 2, 2.2 * len(rows) + 0.7)
+    for row, (stage, name) in zip(panels, rows, strict=True):
         own = [chain for chain in found if chain.stages[-1] == stage]
         for panel, which in zip(row, ("new", "first"), strict=True):
             for chain in own:
-                draw_chain(panel, results, env, chain, which)
-            panel.yaxis.set_major_formatter(grouped)
+                draw_chain(panel, results, env, chain, which, name)
+            panel.yaxis.set_major_formatter(axis_format(name))
             panel.set(title=f"{stage}: in {'its own' if which == 'new' else 'the first'} region", xlabel="updates")
-        row[0].set_ylabel("mean return")
+        row[0].set_ylabel(axis_of(judged[name], name))
     add_title(figure, f"{env}: learning in a new region, and what is left of the first")
     methods = methods_of(results, env)
     handles = [handle(look(results, m).colour, "", look(results, m).dash, results.entries[m].title) for m in methods]
@@ -89,22 +115,23 @@ def stage_curves(results: Results, env: str) -> Figure:
     return figure
 
 
-def draw_chain(panel: Axes, results: Results, env: str, chain: Chain, which: str) -> None:
+def draw_chain(panel: Axes, results: Results, env: str, chain: Chain, which: str, name: str) -> None:
     """Draw the curves of a stage's seeds, and of training anew up to the same number of updates, each a mean."""
     part, mine = results.envs[env], look(results, chain.method)
-    column = f"stage_{len(chain.stages) if which == 'new' else 1}_return"
+    scale = part.criteria[name].scale
+    column = f"stage_{len(chain.stages) if which == 'new' else 1}_{name}"
     curves = [curve for curve in part.curves.get(chain.last, {}).values() if column in curve.measures]
     if not curves:
         return
     end = max(float(curve.updates[-1]) for curve in curves)
     grid = np.linspace(min(float(curve.updates[0]) for curve in curves), end, 101)
     mean = np.mean([np.interp(grid, curve.updates, curve.measures[column]) for curve in curves], axis=0)
-    panel.plot(grid, mean, color=mine.colour, ls=mine.dash, lw=mine.width)
+    panel.plot(grid, scale * mean, color=mine.colour, ls=mine.dash, lw=mine.width)
     anew = part.curves.get(label(chain.method, chain.anew or ""), {}).values()
     if which == "new" and anew:
         grid = np.linspace(max(float(curve.updates[0]) for curve in anew), end, 101)
-        mean = np.mean([np.interp(grid, curve.updates, curve.returns) for curve in anew], axis=0)
-        panel.plot(grid, mean, color=mine.colour, ls=(0, (1, 1.5)), lw=0.8, alpha=FADED)
+        mean = np.mean([np.interp(grid, curve.updates, curve.values(name)) for curve in anew], axis=0)
+        panel.plot(grid, scale * mean, color=mine.colour, ls=(0, (1, 1.5)), lw=0.8, alpha=FADED)
 
 
 def handle(colour: str, marker: str, dash: Any, text: str) -> Line2D:
@@ -117,11 +144,12 @@ def handle(colour: str, marker: str, dash: Any, text: str) -> Line2D:
 STAGE_FIGURES = (
     FigureEntry(
         name="stages",
-        draw=stage_returns,
+        draw=stage_values,
         per="env",
         heading="Continual learning: what is learned and what is kept",
-        caption="The mean return in the region of each stage, after each stage; look whether a continued policy is as "
-        "good in the new region as one that was trained anew, and still as good in the first.",
+        caption="The mean in the region of each stage, and in its variant of the environment, after each stage; look "
+        "whether a continued policy is as good in the new region as one that was trained anew, and still as good in "
+        "the first.",
         not_shown="contexts outside of all regions; those are in the maps.",
         applies=has_stages,
     ),
@@ -130,7 +158,7 @@ STAGE_FIGURES = (
         draw=stage_curves,
         per="env",
         heading="Continual learning: the curves",
-        caption="The return in the settings of the new and of the first region during a stage; thin and dotted, the "
+        caption="The mean over the settings of the new and of the first region during a stage; thin and dotted, the "
         "new region trained anew.",
         not_shown="the spread over seeds. RMA’s first phase is of the expert, which observes the context.",
         applies=has_stages,

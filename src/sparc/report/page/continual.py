@@ -5,59 +5,63 @@ from __future__ import annotations
 import numpy as np
 
 from sparc.arrays import Array
-from sparc.report.continual import Measures, chains, measure
+from sparc.envs.measures import RETURN, Measure
+from sparc.report.continual import Measures, chains, judged_by, measure
 from sparc.report.page.data import ReportData
-from sparc.report.page.measures import Numbers
+from sparc.report.page.measures import Numbers, column_head
 from sparc.report.page.tables import GAP, Cell, Row, Table, spread
 from sparc.report.stats import mean_sem
 
 COLUMNS = {
-    "return in the new region": ["zero-shot", "after"],
+    "in the new region": ["zero-shot", "after"],
     "in the regions before": ["before", "after"],
     "over all": ["average", "forgetting", "backward transfer"],
     "against training anew": ["forward transfer", "updates", "updates anew"],
     "dormant units, %": ["first", "last"],
 }
 NOTE = (
-    "Zero-shot: before the stage, of the policy that it begins from. Forgetting: the best return of any stage before, "
-    "in its region, minus what is left of it. Backward transfer: what is left minus the return right after each stage. "
-    "Forward transfer: how far the learning curve of the stage lies above that of training anew, 1 at most; updates: "
-    "until the return in the new region is within 2 % of what training anew ends with. Both only for methods of one "
-    "phase: in the first of two, an expert is evaluated that observes the context. Dormant: units of the actor whose "
-    "mean activation on the stage’s own replay is at most 2.5 % of their layer’s, at its first and last evaluation. –: "
-    "no such number, or no seed reaches it."
+    "Zero-shot: before the stage, of the policy that it begins from. Forgetting: how much worse it is than the best of "
+    "the stages before, in their regions. Backward transfer: how much better it is there than right after each stage. "
+    "Forward transfer: how far the learning curve of the stage is better than that of training anew, 1 at most; "
+    "updates: until the value in the new region is within 2 % of what training anew ends with. Both only for methods "
+    "that were trained anew and have one phase: in the first of two, an expert is evaluated that observes the context. "
+    "Dormant: units of the actor whose mean activation on the stage’s own replay is at most 2.5 % of their layer’s, at "
+    "its first and last evaluation. –: no such number, or no seed reaches it."
 )
 
 
 def numbers(data: ReportData) -> Numbers | None:
-    """Return a table per environment that has stages; None without any."""
+    """Return a table per environment that has stages, for each measure that it is judged by; None without any."""
     envs = [env for env in data.results.envs if chains(data.results, env)]
     if not envs:
         return None
     introduction = (
-        "Continual learning: each row is a stage that goes on from another one’s policy in a new region. Means ± "
-        "s.e.m. over seeds, of returns over the cells of a region."
+        "Continual learning: each row is a stage that goes on from another one’s policy in a new region, or in another "
+        "variant of the environment. Means ± s.e.m. over seeds, over the cells of a region, in the variant that its "
+        "stage trains in."
     )
-    return Numbers(introduction, "", [table(data, env) for env in envs])
+    tables = [table(data, env, name) for env in envs for name in judged_by(data.results, env)]
+    return Numbers(introduction, "", tables)
 
 
-def table(data: ReportData, env: str) -> Table:
+def table(data: ReportData, env: str, name: str = RETURN) -> Table:
     """Return a row for every continued stage."""
-    rows = []
+    rows, shown = [], data.measure(env, name)
     for chain in chains(data.results, env):
-        found = measure(data.results, env, chain)
-        cells = row_cells(found, data.digits[env]) if found.seeds else [GAP] * sum(map(len, COLUMNS.values()))
+        found = measure(data.results, env, chain, name)
+        cells = row_cells(found, shown, name) if found.seeds else [GAP] * sum(map(len, COLUMNS.values()))
         rows.append(Row(data.names[chain.last], cells, data.is_reference(chain.last)))
-    return Table(f"{env}: what each stage learned, kept and lost", COLUMNS, rows, NOTE)
+    title = f"{env}: what each stage learned, kept and lost, by {column_head(shown)}"
+    return Table(title, COLUMNS, rows, NOTE)
 
 
-def row_cells(found: Measures, digits: int) -> list[Cell]:
+def row_cells(found: Measures, shown: Measure, name: str) -> list[Cell]:
     """Return the cells of a stage."""
-    fine = digits + 1
+    digits = shown.digits + (name == RETURN)  # of returns, tables have as few as tell methods apart
     values: list[tuple[Array, int, bool]] = [
-        (found.zero_shot, fine, False), (found.learned, fine, False),
-        (found.before, fine, False), (found.after, fine, False),
-        (found.average, fine, False), (found.forgetting, fine, True), (found.backward, fine, True),
+        *((shown.scale * of, digits, False) for of in (found.zero_shot, found.learned, found.before, found.after)),
+        (shown.scale * found.average, digits, False),
+        (shown.scale * found.forgetting, digits, True), (shown.scale * found.backward, digits, True),
         (found.forward, 2, True), (found.updates, 0, False), (found.updates_anew, 0, False),
         (100 * found.dormant_first, 0, False), (100 * found.dormant, 0, False),
     ]  # fmt: skip

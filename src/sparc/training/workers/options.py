@@ -61,14 +61,9 @@ class WorkerOptions:
 NO_WORKERS = WorkerOptions()
 
 
-def resolve(count: int | None, cluster: str | None, no_context: bool = False) -> WorkerOptions:
-    """Return the options of a new run's first session; a stage without contexts cannot have workers."""
-    found = WorkerOptions(0 if count is None else count, None if cluster == LOCAL else cluster)
-    if no_context and found.count:
-        raise UserError(
-            "a stage without contexts collects in the learner's process: leave out --workers, or set it to 0."
-        )
-    return found.check()
+def resolve(count: int | None, cluster: str | None) -> WorkerOptions:
+    """Return the options of a new run's first session."""
+    return WorkerOptions(0 if count is None else count, None if cluster == LOCAL else cluster).check()
 
 
 def resolve_again(run: Run, count: int | None, cluster: str | None) -> WorkerOptions:
@@ -78,8 +73,7 @@ def resolve_again(run: Run, count: int | None, cluster: str | None) -> WorkerOpt
         count = before.get("workers", 0)
     if cluster is None and count:
         cluster = before.get("cluster")
-    parent = run.lineage.parent
-    return resolve(count, cluster, parent is not None and parent.no_context)
+    return resolve(count, cluster)
 
 
 def check_address(address: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from sparc.deploy.contract import describe_policy
 from sparc.envs.registry import get_env, make_vector_env
-from sparc.errors import RunFailure, describe_os_error
+from sparc.errors import RunFailure, UserError, describe_os_error
 from sparc.methods.build import encoder_name
 from sparc.methods.qr_sac import QrSac, State
 from sparc.runs import checkpoint
@@ -22,10 +22,11 @@ from sparc.runs.load import POLICY_NAME, make_spec
 from sparc.runs.run import Run
 from sparc.runs.sessions import package_versions
 from sparc.training.blocks import MOST, Block
+from sparc.training.labels import relabelled
 from sparc.training.layout import check_shelves
 from sparc.training.replay import Replay
 from sparc.training.sources import RECENT_EPISODES, SourceFailure
-from sparc.training.stages import stage_seed, use_stage
+from sparc.training.stages import Estimate, stage_seed, unknown_contexts, use_stage
 from sparc.training.workers.link import Link
 from sparc.training.workers.messages import Begin, Blocks, Bye, Failed, Finish, Limits, Note, Orders
 from sparc.training.workers.options import WorkerOptions
@@ -76,6 +77,7 @@ class PooledSource:
         self.weights: Weights | None = None
         self.published = self.written = self.watched = 0.0
         self.phase = ""
+        self.estimate: Estimate | None = None  # of contexts that are not known
         self.untaken: deque[Block] = deque()
         self.incarnations: dict[int, int] = {}
         self.worker_counters: dict[int, dict[str, int]] = {}
@@ -106,6 +108,12 @@ class PooledSource:
 
     def start(self, replay: Replay, method: QrSac, state: State, seeds: np.random.SeedSequence) -> None:
         """Take this replay; the workers start with the first chunk."""
+        self.estimate = unknown_contexts(self.run, method, state)
+        if self.estimate is not None and method.rollout_policy(state).encoder.reads == "context":
+            raise UserError(
+                "workers know the true contexts, and the expert would act on them: a stage without contexts collects "
+                "with the adapter, or in the learner's process, --workers 0."
+            )
         self.replay = replay
         self.arrived = time.monotonic()
 
@@ -269,6 +277,8 @@ class PooledSource:
         if (before := self.incarnations.get(worker)) not in (None, incarnation):
             self.replay.release((session, worker, before))
         self.incarnations[worker] = incarnation
+        if self.estimate is not None:
+            block = relabelled(block, self.estimate, self.config.history_length)
         self.replay.put(block)
         self.arrived, self.failures = time.monotonic(), 0
 

@@ -57,18 +57,20 @@ class Belief:
         }
 
     def map(self) -> dict[str, Any]:
-        """Return ψ's map: the grid's lines and the outline of the training box, or points where there is no plane."""
+        """Return ψ's map: the grid's lines and the outlines of training boxes, or points where there is no plane."""
         places = self.place(self.table).round(3)
         if self.space.size != 2 or not isinstance(self.space.test, Box) or not isinstance(self.space.train, Box):
             return {"points": places.tolist(), "train": self.space.is_train(self.contexts).tolist()}
         plane = places.reshape(GRID, GRID, 2)
         kept = range(0, GRID, LINES)
         lines = [plane[row] for row in kept] + [plane[:, column] for column in kept]
-        low, high = self.space.train.low, self.space.train.high
+        boxes = [self.outline(region.low, region.high) for region in (*self.space.earlier, self.space.train)]
+        return {"lines": [line.tolist() for line in lines], "boxes": boxes}
+
+    def outline(self, low: Array, high: Array) -> list[list[float]]:
+        """Return the places of ψ along the edges of a box of two features."""
         along = np.linspace(0.0, 1.0, EDGE)[:, None]
         corners = np.array([low, [high[0], low[1]], high, [low[0], high[1]], low])
         edge = np.concatenate([a + along * (b - a) for a, b in pairwise(corners)])
-        return {
-            "lines": [line.tolist() for line in lines],
-            "box": self.place(encode(self.psi, edge)).round(3).tolist(),
-        }
+        places: list[list[float]] = self.place(encode(self.psi, edge)).round(3).tolist()
+        return places

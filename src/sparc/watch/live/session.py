@@ -47,7 +47,8 @@ class Session(threading.Thread):
         super().__init__(name="sparc live", daemon=True)
         self.contenders, self.seed, self.notify, self.debug = contenders, seed, notify, debug
         self.env = contenders[0].source.env
-        self.space: ContextSpace = get_env(self.env).context_space
+        self.spaces: list[ContextSpace] = [contender.source.space() for contender in contenders]
+        self.space = self.spaces[0]  # where it begins; what is tested is the same for all
         self.choices = self.space.grid(1) if isinstance(self.space.test, Finite) else None
         self.context: Array = middle(self.space) if self.choices is None else self._usual_choice()
         self.hello: str | None = None  # once the simulations are set up
@@ -245,7 +246,7 @@ class Session(threading.Thread):
             "pace": round(pace, 1),
             "context": self.context.tolist(),
             "choice": self._chosen(),
-            "ind": bool(self.space.is_train(self.context)[0]),
+            "ind": self._trained_on(self.context[None])[0],
             "error": self.error,
             "policies": [simulation.state() for simulation in self._simulations] if state else [],
         }
@@ -259,14 +260,19 @@ class Session(threading.Thread):
         same = np.flatnonzero((self.choices == self.context).all(axis=1))
         return int(same[0]) if same.size else -1
 
+    def _trained_on(self, contexts: Array) -> list[list[bool]]:
+        """Return for each context which policies were trained in a region that it is in."""
+        inside: list[list[bool]] = np.stack([space.is_train(contexts) for space in self.spaces], axis=1).tolist()
+        return inside
+
     def describe(self) -> dict[str, Any]:
         """Return what a page needs to know once."""
         entry, space = get_env(self.env), self.space
         choices = None
         if self.choices is not None:
-            train = space.is_train(self.choices)
+            train = self._trained_on(self.choices)
             labels = [label_of(self.env, row) or ", ".join(f"{value:g}" for value in row) for row in self.choices]
-            choices = [{"label": label, "ind": bool(ind)} for label, ind in zip(labels, train, strict=True)]
+            choices = [{"label": label, "ind": ind} for label, ind in zip(labels, train, strict=True)]
         return {
             "env": entry.id,
             "summary": entry.summary,

@@ -16,6 +16,7 @@ from PIL import Image
 
 from sparc.acting.episodes import Episodes
 from sparc.arrays import Array
+from sparc.contexts import ContextSpace
 from sparc.deploy.load import Source, open_sources
 from sparc.envs.registry import get_env, make_env
 from sparc.envs.robots.view import choose_backend, release
@@ -62,7 +63,7 @@ class Simulation:
         self.can_push = self.env.has_wrapper_attr("push")
         self.can_switch = not self.venv.why_not_switch()
         self.rate = steps_per_second(self.env)
-        self.belief = Belief(psi, get_env(contender.source.env).context_space) if psi is not None else None
+        self.belief = Belief(psi, contender.source.space()) if psi is not None else None
         self.total, self.episode, self.failures = 0.0, 0, 0
         self.ended = ""  # how, once the episode is over
 
@@ -109,6 +110,7 @@ class Simulation:
             "seed": source.seed,
             "failure": word_for_end(self.env),
             "map": self.belief.map() if self.belief else None,
+            "regions": regions_of(source.space()),
         }
 
     def state(self) -> dict[str, Any]:
@@ -131,6 +133,12 @@ class Simulation:
         """Close the environment."""
         release(self.env)
         self.venv.close()
+
+
+def regions_of(space: ContextSpace) -> list[dict[str, Any]]:
+    """Return the bounds of the regions that a policy was trained in, its last stage first."""
+    regions = (space.train, *reversed(space.earlier))
+    return [{"low": region.low.tolist(), "high": region.high.tolist()} for region in regions]
 
 
 def open_env(source: Source) -> Any:

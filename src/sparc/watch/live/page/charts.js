@@ -4,7 +4,7 @@
 const MARKS = { context: 'changed', reset: 'reset', push: 'push' };
 const CLOSE = 12; // steps: changes as near to each other are one, of a drag
 
-// bands: [{ title, unit, low, high, train: [low, high] or null, truth(sample) or null, value(sample, policy) }]
+// bands: [{ title, unit, low, high, train: [[low, high], …] or null, truth(sample) or null, value(sample, policy) }]
 // samples: newest last, each with t, mark, policies; lines: [{ colour, width }] of the policies
 function drawTraces(canvas, bands, samples, lines, span) {
   const { c, width, height } = fit(canvas);
@@ -26,8 +26,10 @@ function drawTraces(canvas, bands, samples, lines, span) {
     c.fillStyle = faint;
     c.fillRect(x, y, across, high);
     if (band.train) {
+      c.beginPath(); // one path: where ranges overlap, the colour is the same
+      for (const [least, most] of band.train) c.rect(x, toY(most), across, toY(least) - toY(most));
       c.fillStyle = inside;
-      c.fillRect(x, toY(band.train[1]), across, toY(band.train[0]) - toY(band.train[1]));
+      c.fill();
     }
     const step = roundUp((roof - floor) / Math.max(2, Math.floor(high / 26)));
     for (let tick = Math.ceil(floor / step - 1e-9) * step; tick <= roof + 1e-9; tick += step) {
@@ -114,7 +116,7 @@ function range(values) {
   return [Math.min(low - room, 0), Math.max(high + room, 0)];
 }
 
-// map: { lines, box } or { points, train }; trail: places of φ(h), newest last; psi: that of ψ(c)
+// map: { lines, boxes } or { points, train }; trail: places of φ(h), newest last; psi: that of ψ(c)
 function drawMap(canvas, map, trail, psi, colour) {
   const { c, width, height } = fit(canvas);
   const { ink, quiet, line, inside, truth, panel } = theme();
@@ -129,15 +131,15 @@ function drawMap(canvas, map, trail, psi, colour) {
   ];
   const path = (points) => { c.beginPath(); points.forEach((point) => c.lineTo(...place(point))); };
   if (map.lines) {
-    path(map.box);
+    c.beginPath();
+    for (const box of map.boxes) box.forEach((point, at) => (at ? c.lineTo(...place(point)) : c.moveTo(...place(point))));
     c.fillStyle = inside;
     c.fill();
     Object.assign(c, { strokeStyle: line, lineWidth: 1, lineJoin: 'round' });
     for (const points of map.lines) { path(points); c.stroke(); }
-    path(map.box);
     Object.assign(c, { strokeStyle: quiet, lineWidth: 1.2 });
     c.setLineDash([4, 3]);
-    c.stroke();
+    for (const box of map.boxes) { path(box); c.stroke(); }
     c.setLineDash([]);
   } else {
     map.points.forEach((point, at) => {

@@ -108,7 +108,7 @@ function card(policy, at) {
 }
 
 function buildControl() {
-  const { names, units, test, train, choices } = hello;
+  const { names, units, test, choices } = hello;
   const planar = names.length >= 2 && !choices;
   find('#what').textContent = hello.policies.length ? contextTitle() : 'Context';
   const told = hello.policies.some(({ reads }) => reads.includes('true context'));
@@ -124,7 +124,7 @@ function buildControl() {
   }
   find('#chooser').hidden = !choices;
   if (choices) {
-    find('#choice').replaceChildren(...choices.map(({ label, ind }, index) => new Option(`${label} (${ind ? 'IND' : 'OOD'})`, index)));
+    find('#choice').replaceChildren(...choices.map(({ label, ind }, index) => new Option(`${label} (${regionOf(ind)})`, index)));
     find('#choice').onchange = ({ target }) => send({ choice: Number(target.value) });
   }
   sliders = choices ? [] : names.map((name, at) => {
@@ -132,22 +132,32 @@ function buildControl() {
     const input = make('input', { type: 'range', min: low, max: high, step: (high - low) / 400, id: `slider-${at}` });
     input.oninput = () => { const context = [...shownContext()]; context[at] = Number(input.value); ask(context); };
     input.setAttribute('aria-label', `${name} in ${units[at] || 'its own unit'}`);
-    const box = make('i');
     const share = (value) => (value - low) / (high - low);
     // the middle of the thumb travels less than the whole width
-    box.style.left = `calc(${share(train.low[at])} * (100% - 1rem) + .5rem)`;
-    box.style.width = `calc(${share(train.high[at]) - share(train.low[at])} * (100% - 1rem))`;
+    const boxes = regions().map((region) => {
+      const box = make('i');
+      box.style.left = `calc(${share(region.low[at])} * (100% - 1rem) + .5rem)`;
+      box.style.width = `calc(${share(region.high[at]) - share(region.low[at])} * (100% - 1rem))`;
+      return box;
+    });
     const output = make('output');
-    const element = make('label', { className: 'slider' }, make('b', { textContent: name }), make('span', { className: 'track' }, box, input), output);
+    const element = make('label', { className: 'slider' }, make('b', { textContent: name }), make('span', { className: 'track' }, ...boxes, input), output);
     return { input, output, element, at };
   });
   find('#sliders').replaceChildren(...sliders.map(({ element }) => element));
 }
 
+// All regions that any policy was trained in, those of the first policy first
+const regions = () => {
+  const all = hello.policies.flatMap((policy) => policy.regions).map((region) => JSON.stringify(region));
+  return [...new Set(all)].map((region) => JSON.parse(region));
+};
+// What a context is to the policies, of which some may have been trained on it
+const regionOf = (inside) => (inside.every(Boolean) ? 'IND' : inside.some(Boolean) ? 'IND for some' : 'OOD');
 // The first two features, which the plane shows
 const plane = () => {
   const two = ({ low, high }) => ({ low: low.slice(0, 2), high: high.slice(0, 2) });
-  return { names: hello.names, units: hello.units, test: two(hello.test), train: two(hello.train) };
+  return { names: hello.names, units: hello.units, test: two(hello.test), regions: regions().map(two) };
 };
 const contextTitle = () => ({ boat: 'The current', wind: 'The wind' }[hello.kind] ?? 'The context');
 
@@ -277,14 +287,14 @@ function paint(now) {
 
 function bands() {
   const reward = { title: 'Reward', unit: 'per step', smooth: Math.round(hello.rate / 2), value: (sample, at) => sample.policies[at]?.reward };
-  const { names, units, test, train, choices } = hello;
+  const { names, units, test, choices } = hello;
   if (choices || names.length > 2) {
     const distance = { title: 'Distance of φ(h) from ψ(c)', unit: 'in spreads of ψ', value: (sample, at) => sample.policies[at]?.distance };
     return maps.length ? [reward, distance] : [reward];
   }
   return [reward, ...names.map((name, feature) => ({
     title: `${contextTitle()}: ${name}`, unit: units[feature] && `in ${units[feature]}`, low: test.low[feature], high: test.high[feature],
-    train: [train.low[feature], train.high[feature]], truth: (sample) => sample.context[feature],
+    train: regions().map(({ low, high }) => [low[feature], high[feature]]), truth: (sample) => sample.context[feature],
     value: (sample, at) => sample.policies[at]?.estimate?.[feature],
   }))];
 }
@@ -298,11 +308,13 @@ function showContext(context) {
       output.replaceChildren(`${text} `, make('small', { textContent: hello.units[at] }));
     }
   }
-  const { low, high } = hello.train;
-  const ind = hello.choices ? frame.ind : context.every((value, at) => value >= low[at] - 1e-9 && value <= high[at] + 1e-9);
+  const isIn = ({ low, high }) => context.every((value, at) => value >= low[at] - 1e-9 && value <= high[at] + 1e-9);
+  const inside = hello.choices ? frame.ind : hello.policies.map((policy) => policy.regions.some(isIn));
+  const trained = hello.policies.filter((_, at) => inside[at]).map(({ title }) => title);
+  const words = { IND: 'IND · as in training', OOD: 'OOD · never seen' };
   const region = find('#region');
-  region.textContent = ind ? 'IND · as in training' : 'OOD · never seen';
-  region.classList.toggle('ood', !ind);
+  region.textContent = words[regionOf(inside)] ?? `IND for ${trained.join(', ')} only`;
+  region.classList.toggle('ood', !inside.every(Boolean));
 }
 
 // What one can do

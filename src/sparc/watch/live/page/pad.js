@@ -1,8 +1,8 @@
-// The plane of contexts: the box of training, the true context to drag, and what policies believe.
+// The plane of contexts: the boxes of training, the true context to drag, and what policies believe.
 'use strict';
 
 class Pad {
-  // space: names, units, train and test {low, high} of the two features; bare: without axes, equal scales, on a scene
+  // space: names, units, test {low, high} and regions [{low, high}, …] of the two features; bare: without axes, equal scales, on a scene
   constructor(canvas, space, move, bare = false) {
     Object.assign(this, { canvas, space, move, bare, dragging: false, hover: false });
     const drag = (event) => {
@@ -41,7 +41,7 @@ class Pad {
     const { c, width, height } = fit(this.canvas);
     const { ink, quiet, line, panel, inside, outside, truth } = theme();
     this.frame(width, height);
-    const { train, test, names, units } = this.space;
+    const { regions, test, names, units } = this.space;
     const rectangle = ({ low, high }) => {
       const [[x1, y1], [x2, y2]] = [this.place(low), this.place(high)];
       return [x1, y2, x2 - x1, y1 - y2];
@@ -56,21 +56,25 @@ class Pad {
     c.stroke();
     if (this.bare) c.strokeRect(...rectangle(test));
     if (!this.bare) this.axes(c, width, height, { ink, quiet, line });
-    const box = rectangle(train);
+    const boxes = regions.map(rectangle);
+    c.beginPath(); // one path: where regions overlap, the colour is the same
+    for (const box of boxes) c.rect(...box);
     c.fillStyle = inside;
-    c.fillRect(...box);
+    c.fill();
     Object.assign(c, { strokeStyle: quiet, lineWidth: 1.2 });
     c.setLineDash([4, 3]);
-    c.strokeRect(...box);
+    for (const box of boxes) c.strokeRect(...box);
     c.setLineDash([]);
     if (!this.bare) {
-      write(c, 'trained here (IND)', box[0] + 6, box[1] + 14, { fill: quiet, size: 10.5, weight: 600 });
-      const [x, y] = rectangle(test);
-      write(c, 'never seen (OOD)', x + 8, y + 16, { fill: quiet, size: 10.5, weight: 600 });
+      const [x, y, wide, high] = rectangle(test);
+      const area = ([,, across, down]) => across * down;
+      const most = boxes.reduce((one, other) => (area(other) > area(one) ? other : one));
+      write(c, 'trained here (IND)', most[0] + 6, most[1] + 14, { fill: quiet, size: 10.5, weight: 600 });
+      if (area(most) < 0.999 * wide * high) write(c, 'never seen (OOD)', x + 8, y + 16, { fill: quiet, size: 10.5, weight: 600 });
     }
     // arrows begin at nothing, or in the middle of training where nothing is no context
     const calmest = [0, 1].every((at) => test.low[at] <= 0 && test.high[at] >= 0);
-    const zero = [0, 1].map((at) => (calmest ? 0 : (train.low[at] + train.high[at]) / 2));
+    const zero = [0, 1].map((at) => (calmest ? 0 : (regions[0].low[at] + regions[0].high[at]) / 2));
     const [ox, oy] = this.place(zero);
     const thick = this.bare ? 4.5 : 6;
     for (const { estimate, colour } of beliefs) {
