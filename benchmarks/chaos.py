@@ -1,7 +1,7 @@
 """Learning while things are killed: what it costs, measured with real kills (signal 9) of real processes.
 
 python benchmarks/chaos.py workers                             boat: 4 workers, one killed every 30 s, against none
-python benchmarks/chaos.py workers --env WindHalfCheetah-v5 --updates 300000 --jobs 1      hours
+python benchmarks/chaos.py workers --env WindHalfCheetah-v5    the same; hours
 python benchmarks/chaos.py everything --seconds 600            20 real-time workers: worker, raylet, GCS, pool, learner
 
 Who is killed when is drawn from --seed. The result is one JSON object, in benchmarks/results/ by default.
@@ -35,13 +35,14 @@ from sparc.runs.run import Run  # noqa: E402
 from sparc.training.workers import processes  # noqa: E402
 from sparc.training.workers.processes import Process  # noqa: E402
 
+BOAT = "DriftingBoat-v0"
 KINDS = ("worker", "raylet", "gcs", "pool", "learner")
 NAMES = {"raylet": "raylet", "gcs": "gcs_server"}  # of Ray's daemons, as the system has them
-GAPS = (12.0, 24.0)  # s between two kills of everything
+GAPS = (20.0, 50.0)  # s between two kills of everything: a new Ray with 20 workers takes 30 s of two idle cores
 POOL = "sparc.training.workers.pool"
 END_SECONDS = 120.0  # that a run has to end after Ctrl-C
 RANDOM_STEPS = 2_000  # of everything: ten seconds of 20 workers
-POLL = 0.2  # s
+POLL = 0.5  # s
 
 
 class Training:
@@ -99,6 +100,11 @@ def environment() -> dict[str, str]:
     return {**os.environ, **one, "PYTHONPATH": str(HERE.parent / "src")}
 
 
+def preset(env: str) -> list[str]:
+    """Return the option for what is small; else the environment's own preset is right."""
+    return ["--preset", "light"] if env == BOAT else []
+
+
 def command_of(process: Process) -> str:
     """Return a process's command line."""
     with suppress(OSError):
@@ -143,7 +149,8 @@ def workers(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
     def one(job: tuple[int, bool]) -> dict[str, Any]:
         seed, disturbed = job
-        words = ["sparc", args.env, "--seed", seed, *(["--updates", args.updates] if args.updates else [])]
+        words: list[object] = ["sparc", args.env, *preset(args.env), "--seed", seed]
+        words += ["--updates", args.updates] if args.updates else []
         name = folder / f"{'killed' if disturbed else 'synchronous'}-{seed}"
         began = time.monotonic()
         training = Training(name, *words, *(["--workers", args.workers] if disturbed else []))
@@ -224,7 +231,7 @@ def everything(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
     # ended by the clock, so the learning rate must not depend on the number of updates
     env = real_time_id(args.env)
-    words = ("sparc", env, "--workers", args.workers, "--updates", 10**8, "--final-lr-fraction", 1.0,
+    words = ("sparc", env, *preset(args.env), "--workers", args.workers, "--updates", 10**8, "--final-lr-fraction", 1.0,
              "--random-steps", RANDOM_STEPS)  # fmt: skip
     trainings = {name: Training(folder / name, *words, "--seed", args.seed) for name in ("undisturbed", "killed")}
     rng, began = random.Random(args.seed), time.monotonic()
@@ -253,7 +260,7 @@ def everything(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         result[name] = {
             "steps": ends[name]["steps"], "updates": ends[name]["updates"], "sessions": len(run.manifest()["sessions"]),
             "pools_of_last_session": ends[name]["pools"], "late_ticks_of_last_pool": ends[name]["workers_late_ticks"],
-            "history_steps_checked": check_windows(run) if args.env == "DriftingBoat-v0" else None,
+            "history_steps_checked": check_windows(run) if args.env == BOAT else None,
             **evaluated(training.run, "last"),
         }  # fmt: skip
     learners = [kill for kill in chaos.kills if kill["killed"] == "learner"]
@@ -270,7 +277,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("workers", "everything"))
-    parser.add_argument("--env", default="DriftingBoat-v0")
+    parser.add_argument("--env", default=BOAT)
     parser.add_argument("--seed", type=int, default=0, help="of the kills (everything: of the runs as well)")
     parser.add_argument("--seeds", type=int, default=3, help="workers: so many pairs of runs (default 3)")
     parser.add_argument("--updates", type=int, help="workers: of each run (default as the preset has it)")
