@@ -31,7 +31,7 @@ class Passed(NamedTuple):
     updates: int
     received: int  # steps
     late: int  # ticks
-    ages: list[float]  # of the weights that the worker acted with, in updates, at each chunk
+    ages: list[float]  # of the weights that the worker acts with, in updates, at the end of each chunk
     longest_s: float  # between the ends of two chunks
     waiting: int  # steps that had arrived until the end of the first chunk after that
 
@@ -42,10 +42,10 @@ def learn(bench: Bench, source: PooledSource, seconds: float) -> Passed:
     began, updates, received = time.monotonic(), made.updates, source.received
     last, before, longest, waiting, before_longest = began, received, 0.0, 0, received
     just_stood_still = False
-    while last - began < seconds:
+    while last - began < seconds or just_stood_still:  # for one more chunk takes in what has waited
         made.collect(random=False)
         made.learn()
-        ages += [source.updates - row["version"] for row in source.rows() if row["version"] >= 0]
+        ages += [made.updates - row["version"] for row in source.rows() if row["version"] >= 0]
         now = time.monotonic()
         if just_stood_still:
             waiting = source.received - before_longest
