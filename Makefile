@@ -20,8 +20,8 @@ QUICK := 'not (browser or process or slow or torcs or video)'
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	{ echo "error: sparc needs Python 3.11 or newer and '$(PYTHON)' is not: try make PYTHON=python3.11" >&2; exit 1; }
 
-# A browser for the report page, and OpenGL without a screen for videos.
-DEBIAN := chromium chromium-driver libegl1 libgl1-mesa-dri
+# A browser for the report page, OpenGL without a screen for videos, and `ip` for networks between two machines.
+DEBIAN := chromium chromium-driver libegl1 libgl1-mesa-dri iproute2
 # Without a network, give up soon: its timeouts are per file, so the lists get one for all; without them, no packages.
 APT := apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20
 APT_UPDATE := timeout 60 $(APT) -o APT::Update::Error-Mode=any update
@@ -65,7 +65,7 @@ system:
 		{ $$root $(APT_UPDATE) && $$root env DEBIAN_FRONTEND=noninteractive \
 			$(APT) install -y --no-install-recommends $$missing; } >/dev/null && exit 0; \
 	fi; \
-	echo "note: tests of the report page in a browser and of videos may be skipped; for all: apt-get install$$missing"
+	echo "note: tests of the report page in a browser, of videos and of two machines may be skipped; for all: apt-get install$$missing"
 
 # Another lock means another environment, from scratch: nothing stays that is not locked.
 .venv/.locked: requirements.lock

@@ -89,7 +89,9 @@ def test_evaluations_are_timed_with_a_runs_own_policy(
         (("time-to-return", "RUN", "--return", "100", "--method", "rma"), "--method does not go with a run"),
         (("rollout", "--steps", "many"), "--steps must be a whole number"),
         (("train", "--workers", "4"), "--workers is for `sparc bench workers`, not for `train`"),
-        (("rollout", "--seconds", "4"), "--seconds is for `sparc bench workers`, not for `rollout`"),
+        (("rollout", "--seconds", "4"), "--seconds is for `sparc bench workers` and `sparc bench device`"),
+        (("device", "--workers", "4"), "--workers is for `sparc bench workers`, not for `device`"),
+        (("device", "--env", CARS), f"{CARS} has no real-time twin: choose one of {BOAT}, "),
         (("workers", "--workers", "0"), "--workers must be at least 1, not 0"),
         (("workers", "--workers", "1e4"), "workers must be a whole number from 0 to 4,096"),
         (("workers", "--env", CARS), f"{CARS} has no real-time twin: choose one of {BOAT}, "),
@@ -130,6 +132,26 @@ def test_workers_are_measured_beside_the_learner_alone(
     assert real["within_budget"].keys() == real["budgets"].keys() <= real.keys()
     assert found["simulators"][0]["steps_per_s"] > 100.0
     assert found["traffic"][0]["workers"] == 64 and found["traffic"][0]["arrived_share"] > 0.2
+    assert not left_behind()
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_robots_loop_does_not_notice_that_its_learner_stands_still(
+    measure: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparc.cli import bench_device  # brings JAX
+
+    monkeypatch.setattr(bench_device, "STOP_SECONDS", 2.0)
+    found = measure("device", "--env", BOAT, "--method", "only-obs", "--preset", "light", "--seconds", "2")
+    beside, stopped = found["beside_the_loop"], found["learner_stopped"]
+    assert found["period_s"] == 0.05 and 40 <= beside["ticks"] < 100
+    assert 10.0 < beside["steps_per_s"] <= 30.0  # 20 on a machine that has the time
+    assert beside["updates_per_step"] == pytest.approx(beside["updates_per_s"] / 20, rel=0.01)
+    assert beside["weights_age_updates"] > 0 and 20.0 < beside["worker_mb"] < 200.0 < beside["learner_mb"]
+    assert stopped["seconds"] >= 2.0  # it did stand still,
+    assert stopped["steps_waiting"] > 20 and stopped["steps_taken"] > 40  # and the robot did not: 40 of 2 s, at least,
+    assert stopped["steps_lost"] == stopped["restarts"] == 0  # all of which are there
     assert not left_behind()
 
 

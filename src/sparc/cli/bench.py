@@ -17,7 +17,8 @@ from sparc.errors import RunFailure, UserError, unknown
 TIME_TO_RETURN = "time-to-return"  # reads runs instead of measuring, see runs/time_to_return.py
 NAMES = (*BENCHES, TIME_TO_RETURN)
 ONE_CORE = ("learner", "train", "rollout", "replay", "policy")
-ONE_THREAD = (*ONE_CORE, "workers")  # which has processes of its own: they need the other cores
+WITH_WORKERS = ("workers", "device")  # which have processes of their own: those need the other cores
+ONE_THREAD = (*ONE_CORE, *WITH_WORKERS)
 ALONE = "SPARC_BENCH_CHILD"  # set in the process that measures
 EXAMPLES = f"""\
 sparc bench learner --env WindHalfCheetah-v5
@@ -26,6 +27,7 @@ sparc bench rollout --env RaceCars-forza-v0 --steps 1e6
 sparc bench policy --backend numpy
 sparc bench evaluate RUN
 sparc bench workers --workers 20 --seconds 600
+sparc bench device --seconds 60
 sparc bench {TIME_TO_RETURN} RUN RUN2 --return 8000"""
 
 
@@ -58,7 +60,7 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     bench.add_argument(
         "--seconds", type=parse_int(), metavar="S",
-        help=f"workers: measure them so long without a break (default {BenchArgs().seconds:.0f})",
+        help=f"workers, device: measure so long without a break (default {BenchArgs().seconds:.0f})",
     )  # fmt: skip
 
 
@@ -82,9 +84,11 @@ def measure(parsed: argparse.Namespace) -> int:
         raise UserError(f"--{next(iter(given))} does not go with a run, which has its own: leave one of them out")
     if parsed.steps and parsed.what != "rollout":
         raise UserError(f"--steps is for `sparc bench rollout`, not for `{parsed.what}`")
-    for name in ("workers", "seconds"):
-        if getattr(parsed, name) is not None and parsed.what != "workers":
-            raise UserError(f"--{name} is for `sparc bench workers`, not for `{parsed.what}`")
+    if parsed.workers is not None and parsed.what != "workers":
+        raise UserError(f"--workers is for `sparc bench workers`, not for `{parsed.what}`")
+    if parsed.seconds is not None and parsed.what not in WITH_WORKERS:
+        names = " and ".join(f"`sparc bench {name}`" for name in WITH_WORKERS)
+        raise UserError(f"--seconds is for {names}, not for `{parsed.what}`")
     if parsed.value is not None and parsed.what != TIME_TO_RETURN:
         raise UserError(f"--return is for `sparc bench {TIME_TO_RETURN}`, not for `{parsed.what}`")
     if parsed.backend is not None and parsed.what != "policy":
@@ -110,7 +114,7 @@ def measure(parsed: argparse.Namespace) -> int:
         args = args._replace(preset=parsed.preset or get_env(args.env).preset)
         find_method(args.method)
         make_config({"method": args.method, "env": args.env}, args.preset)
-    if parsed.what == "workers":
+    if parsed.what in WITH_WORKERS:
         from sparc.envs.real_time import real_time_id
         from sparc.training.workers.options import WorkerOptions
 
@@ -151,7 +155,9 @@ def measure_alone(what: str, args: BenchArgs) -> str:
     if what == "policy":
         command += ["--backend", args.backend]
     if what == "workers":
-        command += ["--workers", str(args.workers), "--seconds", f"{args.seconds:.0f}"]
+        command += ["--workers", str(args.workers)]
+    if what in WITH_WORKERS:
+        command += ["--seconds", f"{args.seconds:.0f}"]
     if args.steps:
         command += ["--steps", str(args.steps)]
     pin = (lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})) if what in ONE_CORE else None

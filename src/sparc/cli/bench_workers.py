@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from sparc.cli.benches import BenchArgs
 from sparc.config import make_config
-from sparc.envs.real_time import real_time_id
+from sparc.envs.real_time import PERIOD, real_time_id
 from sparc.envs.registry import get_env
 from sparc.errors import RunFailure
 from sparc.runs.run import Run
@@ -80,11 +80,11 @@ class SavingTrainer(Trainer):
 class Bench:
     """A learner whose source of experience can be exchanged."""
 
-    def __init__(self, folder: Path, args: BenchArgs):
+    def __init__(self, folder: Path, args: BenchArgs, period: float = PERIOD):
         self.notes: list[str] = []
         self.numbers = count_from(1)  # of pools: the streams of each must be new, or the replay drops their blocks
         self.simulated = self._create(folder / "simulated", args, args.env)
-        self.run = self._create(folder / "real-time", args, real_time_id(args.env))
+        self.run = self._create(folder / "real-time", args, real_time_id(args.env, period))
         self.made = SavingTrainer(self.run, self._hear, WorkerOptions(args.workers))
         for run in (self.simulated, self.run):
             run.close()  # nothing of a bench is logged

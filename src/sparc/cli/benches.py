@@ -30,7 +30,7 @@ class BenchArgs(NamedTuple):
     run: Path | None = None  # evaluate: this run's environment and policy instead
     backend: str = "jax"  # policy: what acts
     workers: int = 20  # workers: so many of them, in real time
-    seconds: float = 30.0  # workers: without a break
+    seconds: float = 30.0  # workers, device: without a break
 
 
 def machine() -> dict[str, Any]:
@@ -341,6 +341,13 @@ def bench_workers(args: BenchArgs) -> dict[str, Any]:
     return measure(args)
 
 
+def bench_device(args: BenchArgs) -> dict[str, Any]:
+    """A robot and its learner on one machine."""
+    from sparc.cli.bench_device import measure
+
+    return measure(args)
+
+
 BENCHES: dict[str, Callable[[BenchArgs], dict[str, Any]]] = {
     "learner": bench_learner,
     "train": bench_train,
@@ -349,4 +356,5 @@ BENCHES: dict[str, Callable[[BenchArgs], dict[str, Any]]] = {
     "policy": bench_policy,
     "evaluate": bench_evaluate,
     "workers": bench_workers,
+    "device": bench_device,
 }

@@ -202,19 +202,36 @@ def test_a_node_with_another_version_is_refused_by_name(
 
 def test_a_start_that_the_cluster_leaves_pending_is_no_death() -> None:
     code = (
-        "from types import SimpleNamespace as Some; from sparc.training.workers.pool import NEVER, Pool, Slot; "
+        "from types import SimpleNamespace as Some; from sparc.training.workers import pool as room; "
         "from sparc.training.workers.messages import Limits; "
-        "pool, slot, sent = Pool.__new__(Pool), Slot(0, 1, 0), []; "
+        "room.ray = Some(wait=lambda refs, timeout: ([], refs), kill=print); "
+        "pool, slot, sent = room.Pool.__new__(room.Pool), room.Slot(0, 1, 0), []; "
         "pool.begin, pool.slots = Some(cluster='here:1', limits=Limits()), [slot]; "
         "pool.send, pool.looked = sent.append, 0.0; "
         "slot.start(object()); slot.call('greet', object(), -1.0); pool.check_deadlines(); "
-        "print(slot.state, slot.ref, slot.deaths, slot.restarts, pool.looked == NEVER, 'waits' in sent[0].text)"
+        "print(slot.state, slot.ref, slot.deaths, slot.restarts, pool.looked == room.NEVER, 'waits' in sent[0].text)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # Ray stays there
-    assert done.stdout.strip() == "waiting None 0 0 True True"
+    assert done.stdout.splitlines()[-1] == "waiting None 0 0 True True"
+
+
+def test_an_answer_that_has_come_is_not_late() -> None:
+    """The pool may stand still itself, when the learner does and takes nothing."""
+    code = (
+        "from types import SimpleNamespace as Some; from sparc.training.workers import pool as room; "
+        "room.ray = Some(wait=lambda refs, timeout: ([ref for ref in refs if ref == 'came'], []), kill=print); "
+        "pool, slots, sent = room.Pool.__new__(room.Pool), [room.Slot(0, 1, 0), room.Slot(1, 1, 0)], []; "
+        "pool.begin, pool.slots = Some(cluster=None, limits=Some(hang=-1.0)), slots; pool.send = sent.append; "
+        "[slot.start(None) or slot.call('exchange', ref, None) for slot, ref in zip(slots, ('came', 'missing'))]; "
+        "pool.check_deadlines(); print([slot.deaths for slot in slots])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # Ray stays there
+    assert done.stdout.splitlines()[-1] == "[0, 1]"
 
 
 def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"No Ray cluster answers at 127.0.0.1:1 "):
+    with pytest.raises(
+        UserError, match=r"No Ray cluster answers at 127.0.0.1:1 .*--node-ip-address 127.0.0.1 --port 1`"
+    ):
         sparc.train("sparc", BOAT, run_dir=tmp_path / "run", workers=2, cluster="127.0.0.1:1")
     assert not (tmp_path / "run").exists()

@@ -86,6 +86,6 @@ def check_address(address: str) -> None:
     except (OSError, UnicodeError) as error:  # the latter where a name is too long
         said = getattr(error, "strerror", None) or "no answer"
         raise UserError(
-            f"No Ray cluster answers at {address} ({said}): start one there with `ray start --head --port "
-            f"{found[2]}`, correct --cluster, or go on without: --workers 0."
+            f"No Ray cluster answers at {address} ({said}): start one there with `ray start --head "
+            f"--node-ip-address {found[1]} --port {found[2]}`, correct --cluster, or go on without: --workers 0."
         ) from None

@@ -206,6 +206,8 @@ class Pool:
         """End workers that hang."""
         for slot in self.slots:
             if slot.ref is not None and (late := slot.overdue(self.begin.limits.hang)):
+                if ray.wait([slot.ref], timeout=0)[0]:
+                    continue  # it has answered: it was us who stood still, because the learner did and took nothing
                 if slot.kind == "greet" and self.begin.cluster is not None:
                     self.withdraw(slot, late)
                 else:
