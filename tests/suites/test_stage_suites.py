@@ -61,10 +61,6 @@ def test_a_stage_as_usual_is_the_run_of_the_shared_suite(tiny: dict[str, Any], t
     }
     with pytest.raises(UserError, match=r"two members are the same run, \.\./base/.*/sparc/seed0: leave one"):
         read_suite(write_suite(tmp_path / "wrong.yaml", tiny, runs="base", stages={**STAGES, "again": {}}))
-    mujoco = {member.path: member.config for member in find_suite("mujoco").members()}
-    for member in find_suite("continual-cheetah").members():
-        assert (member.variation == "inner") == (member.path.parts[:2] == ("..", "mujoco"))
-        assert member.variation != "inner" or mujoco[Path(*member.path.parts[2:])] == member.config
 
 
 def test_the_suites_that_come_with_sparc_have_stages() -> None:
