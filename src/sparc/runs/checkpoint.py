@@ -195,8 +195,8 @@ def unflatten(template: Any, arrays: Arrays, prefix: str) -> Any:
         if name not in arrays or arrays[name].shape != leaf.shape or arrays[name].dtype != leaf.dtype:
             found = f"{arrays[name].shape} {arrays[name].dtype}" if name in arrays else "nothing"
             raise RunFailure(
-                f"The checkpoint does not fit its config: {name} should be {leaf.shape} {leaf.dtype}, found {found}. It may "
-                "be of another version of sparc-rl: go on with that one, or train anew."
+                f"The checkpoint does not fit its config: {name} should be {leaf.shape} {leaf.dtype}, found {found}. "
+                "It may be of another version of sparc-rl: go on with that one, or train anew."
             )
         return jnp.asarray(arrays[name])
 
