@@ -9,13 +9,14 @@ from scipy.stats import ttest_1samp, ttest_ind, ttest_rel
 from synthetic import CARS, make_races
 from test_report import cells_of, part_of, words, write
 
+from sparc.envs.declared import group_draws
 from sparc.report import stats
 from sparc.report.figures.draws import draw_changes, has_draws
 from sparc.report.figures.races import has_new_physics
 from sparc.report.measured import changes
 from sparc.report.page.data import ReportData
 from sparc.report.page.probes import r2
-from sparc.suites.results import Results, group_draws
+from sparc.suites.results import Results
 from sparc.suites.tables import read
 from sparc.suites.tables import write as write_tables
 from sparc.text import number

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparc.contexts import Finite
+from sparc.envs.declared import short_list
 from sparc.envs.measures import RETURN, Criteria
 from sparc.envs.registry import EnvEntry, get_env
 from sparc.methods import all_methods
@@ -222,7 +223,7 @@ def environment_table(entries: Mapping[str, EnvEntry]) -> None:
         if entry.criteria.judged_by != (RETURN,):
             lines.append(f"judged by {joined([entry.criteria[name].title for name in entry.criteria.judged_by])}")
         if entry.variants:
-            lines.append(f"test variants: {', '.join(entry.variants)}")
+            lines.append(f"test variants: {short_list(entry.variants)}")
         table.add_row(entry.id, "\n".join([entry.summary, *lines]))
     Console(markup=False).print(table)  # [m/s] is a unit
 

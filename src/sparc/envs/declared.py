@@ -1,4 +1,4 @@
-"""What `register_env` checks of an environment's declaration, before anything is made of it."""
+"""What an environment declares of itself: what `register_env` checks of it, and how its variants are read."""
 
 from __future__ import annotations
 
@@ -67,3 +67,22 @@ def is_reference(make: str) -> bool:
     """Return whether a string is "package.module:callable"; a Gymnasium id such as "module:Name-v0" is not."""
     module, colon, name = make.partition(":")
     return bool(module and colon) and name.isidentifier()
+
+
+def group_draws(variants: Iterable[str]) -> dict[str, list[str]]:
+    """Return the variants whose names differ in nothing but a number at the end, two or more, by their name's plural.
+
+    They are taken for draws from one distribution: draw-1, draw-2 and draw-3 are the test "draws".
+    """
+    groups: dict[str, list[str]] = {}
+    for name in variants:
+        if found := re.fullmatch(r"(.+)-\d+", name):
+            groups.setdefault(f"{found[1]}s", []).append(name)
+    return {group: names for group, names in groups.items() if len(names) > 1 and group not in {*variants}}
+
+
+def short_list(variants: Iterable[str]) -> str:
+    """Return the names of variants for a person, with draws of one change as "draw-1 … draw-8"."""
+    drawn = {name: names for names in group_draws([*variants]).values() for name in names}
+    found = [f"{drawn[name][0]} … {drawn[name][-1]}" if name in drawn else name for name in variants]
+    return ", ".join(dict.fromkeys(found))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from sparc.acting.adaptation import Latents, Trace
 from sparc.arrays import Array
 from sparc.contexts import ContextSpace
+from sparc.envs.declared import group_draws
 from sparc.envs.measures import RETURN, Criteria
 from sparc.methods.registry import MethodEntry, described_method
 
@@ -207,18 +207,6 @@ class Results:
         """Return the manifest's entries of one environment, in whatever variant, and label."""
         found = (m for m in self.manifest["members"] if m["env"] == env_of(test))
         return [m for m in found if label(m["method"], m["variation"]) == label_]
-
-
-def group_draws(variants: Iterable[str]) -> dict[str, list[str]]:
-    """Return the variants whose names differ in nothing but a number at the end, two or more, by their name's plural.
-
-    They are taken for draws from one distribution: draw-1, draw-2 and draw-3 are the test "draws".
-    """
-    groups: dict[str, list[str]] = {}
-    for name in variants:
-        if found := re.fullmatch(r"(.+)-\d+", name):
-            groups.setdefault(f"{found[1]}s", []).append(name)
-    return {group: names for group, names in groups.items() if len(names) > 1 and group not in {*variants}}
 
 
 def mean_of_draws(parts: Sequence[EnvResults]) -> EnvResults:
