@@ -63,6 +63,15 @@ def test_a_stage_as_usual_is_the_run_of_the_shared_suite(tiny: dict[str, Any], t
         read_suite(write_suite(tmp_path / "wrong.yaml", tiny, runs="base", stages={**STAGES, "again": {}}))
 
 
+def test_a_first_stage_may_leave_the_variant_of_the_config(tmp_path: Path) -> None:
+    path = tmp_path / "suite.yaml"
+    fields = {"methods": ["sparc"], "envs": ["RaceCars-forza-v0"], "seeds": [0], "updates": 1_000, "preset": "racing"}
+    config = {"env_options": {"physics": "updated"}}
+    path.write_text(yaml.safe_dump(fields | {"config": config, "stages": {"usual": {"variant": "default"}}}))
+    (member,) = read_suite(path).members()
+    assert member.config.env_options == {}
+
+
 def test_the_suites_that_come_with_sparc_have_stages() -> None:
     names = {name for name, suite in provided().items() if suite.stages}
     assert names == {"continual-boat", "continual-cheetah", "continual-cars"}

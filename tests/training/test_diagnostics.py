@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,7 +12,8 @@ import sparc
 from sparc.acting.episodes import Step
 from sparc.acting.evaluate import Evaluation, evaluate
 from sparc.envs.registry import get_env
-from sparc.methods.nets import Inputs
+from sparc.methods.nets import Inputs, Trunk
+from sparc.methods.normalization import Moments
 from sparc.runs.run import Run
 from sparc.training import diagnostics
 from sparc.training import loop as training
@@ -267,3 +270,16 @@ def test_settings_go_by_their_contexts_or_their_labels() -> None:
     assert setting_titles(space) == {"return_0": "return_x_-0.5_z_0", "return_1": "return_x_1_z_2.5"}
     labels = ("kei-07 racing-soft", "van-01 comfort-hard", "more")
     assert list(setting_titles(space, labels).values()) == ["return_kei-07_racing-soft", "return_van-01_comfort-hard"]
+
+
+def test_dormant_units_are_those_of_the_renormalised_latent() -> None:
+    trunk = Trunk(3, 4, 16, 2, rng=np.random.default_rng(0), batch_renorm=True, renorm_latent=True)
+    running = Moments(jnp.full(4, 300.0), jnp.full(4, 100.0))
+    trunk = eqx.tree_at(lambda t: t.latent_norm.running, trunk, running)
+    assert trunk.latent_norm is not None
+    rng = np.random.default_rng(1)
+    x, z = rng.normal(size=(64, 3)).astype(np.float32), rng.normal(300.0, 10.0, (64, 4)).astype(np.float32)
+    plain = eqx.tree_at(lambda t: t.latent_norm, trunk, None)
+    seen = np.asarray(trunk.latent_norm(jnp.asarray(z)))
+    assert diagnostics.dormant_share(trunk, x, z) == diagnostics.dormant_share(plain, x, seen)
+    assert diagnostics.dormant_share(trunk, x, z) != diagnostics.dormant_share(plain, x, z)

@@ -31,12 +31,13 @@ def mean_of(part: EnvResults, label: str, region: str, name: str) -> tuple[float
 def changes(part: EnvResults, draws: Sequence[str], key: str, region: str, name: str) -> Array:
     """Return what each draw changes for each run: its mean over a region minus that of the same run as trained.
 
-    (runs, draws), of the runs that have all tests, as shown.
+    (runs, draws), of the runs that have the measure in all tests, as shown.
     """
     parts = [part, *(part.variants[draw] for draw in draws)]
     runs = [dict(zip(of.returns[key], run_means(of, key, region, name), strict=True)) for of in parts]
     seeds = [seed for seed in runs[0] if all(seed in of for of in runs)]
     values = np.array([[of[seed] for of in runs] for seed in seeds]).reshape(len(seeds), len(parts))
+    values = values[np.isfinite(values).all(axis=1)]
     return values[:, 1:] - values[:, :1]
 
 

@@ -27,12 +27,12 @@ def adapt_run(run: Run, number: int, grid: int, progress: ProgressCall | None = 
     """Measure how a run's checkpoint adapts; write trace, latents and seal; return why there is no trace, if so.
 
     With out, they are written there instead of into the run. Latents need an adapter. A trace needs an environment
-    whose context can be switched in mid-episode.
+    whose context can be switched in mid-episode. Both are in the variant that the run was trained in.
     """
     from sparc.runs.load import load_with_psi
 
     env, options = run.config.env, run.config.env_options
-    space = get_env(env).context_space
+    space = run.space
     contexts = space.grid(grid)
     policy, psi = load_with_psi(run, number)
     note = why_no_trace(env, options)

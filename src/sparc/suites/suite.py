@@ -118,8 +118,9 @@ class Suite:
                     continue  # its parent is not of this method
                 runs = ""
                 if parent is None:
-                    own = entry.with_variant(self.config.get("env_options", {}), stage.variant)
-                    config = self.resolve(env, method, {"env_options": own} if own else {}, seed, stage.updates)
+                    options = entry.with_variant(self.config.get("env_options", {}), stage.variant)
+                    own = {"env_options": options} if options or stage.variant else {}
+                    config = self.resolve(env, method, own, seed, stage.updates)
                     runs = self.runs if stage.usual and config == self.resolve(env, method, {}, seed) else ""
                 else:
                     updates = stage.updates or self.updates // SHARE

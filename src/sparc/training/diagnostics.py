@@ -65,6 +65,8 @@ def dormant_units(policy: Actor, critic: Critic, norm: RunningNorm | None, repla
 
 def dormant_share(trunk: Trunk, x: np.ndarray, z: np.ndarray) -> float:
     """Return the share of a trunk's units that are dormant for inputs x (B, I) and latents z (B, Z)."""
+    if trunk.latent_norm is not None:
+        z = np.asarray(trunk.latent_norm(jnp.asarray(z)))
     dormant: list[np.ndarray] = []
     for number, part in enumerate((trunk.observe, trunk.decide)):
         x = np.concatenate([x, z], axis=-1) if number else x

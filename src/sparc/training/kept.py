@@ -1,6 +1,6 @@
 """What a child keeps of the stages before it: their replays, copied, and a share of every minibatch from them.
 
-replay/rows.npy                           the child's own
+replay/rows.npy                           the child's own, or replay/shelvesN/rows.npy with workers, see layout.py
 replay/stage1/{rows.npy,cursor.safetensors}   of its first stage, as the parent had it when the child began; and so on
 """
 

@@ -193,7 +193,8 @@ class Replay(Shelves):
         """Copy all that may be sampled from a replay with another number of lanes; this one must be empty.
 
         Every lane gets an equal share, which is a stretch of a lane there, or several one after the other. It costs up
-        to H + 1 rows per stretch, and in a full replay as many of the oldest transitions.
+        to H + 1 rows per stretch, and in a full replay as many transitions. A stretch is overwritten as a whole,
+        whatever its age.
         """
         self._forget_commits()
         lanes, ends = len(self._lane), np.cumsum(other._head - other._oldest())

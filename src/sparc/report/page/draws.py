@@ -51,7 +51,7 @@ def change_table(data: ReportData, test: str, region: str, layout: Layout) -> Ta
 
 def change_row(data: ReportData, test: str, region: str, key: str, layout: Layout) -> Row:
     """Return what draws change for a label."""
-    if key not in data.parts[test].returns:
+    if key not in data.parts[test].returns or key not in data.parts[env_of(test)].returns:
         return row(data, key, [Cell(data.gap(test, key), gap=True, span=len(layout.changed))])
     cells = []
     for name in layout.changed:
@@ -67,7 +67,7 @@ def change_row(data: ReportData, test: str, region: str, key: str, layout: Layou
 
 def pair_table(data: ReportData, test: str, region: str, layout: Layout) -> Table:
     """Return by how much the change of one method differs from that of another."""
-    there = data.parts[test].returns
+    there = {*data.parts[test].returns} & {*data.parts[env_of(test)].returns}
     rows = [pair_row(data, test, region, pair, layout) for pair in data.pairs if pair[0] in there and pair[1] in there]
     note = (
         "The first method’s change minus the second’s, with 95 % intervals: Welch’s over runs, and Student’s over "

@@ -1,4 +1,4 @@
-"""Messages between the learner and its pool: one private socket pair, Python objects, arrays without a copy.
+"""Messages between the learner and its pool: one private socket pair, Python objects.
 
 A message goes out with one call, and all that have arrived come in with one: to wake a thread costs more than to read
 most messages.
