@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pooling import wait_for
 
 import sparc
 from sparc.envs.registry import get_env
@@ -23,11 +24,17 @@ from sparc.runs.load import make_spec
 from sparc.runs.run import Run
 from sparc.training.blocks import RANDOM
 from sparc.training.layout import open_replay
-from sparc.training.workers import link, source
-from sparc.training.workers.messages import Blocks
+from sparc.training.workers import link, processes, source
+from sparc.training.workers.messages import Begin, Blocks, Limits
 from sparc.training.workers.rollout import Rollout, RolloutSetup
 
 BOAT = "DriftingBoat-v0"
+
+
+class SilentLink(link.Link):
+    """A link to a process that waits, whatever it is told."""
+
+    module = "silent"
 
 
 def sockets() -> set[str]:
@@ -137,3 +144,33 @@ def test_a_local_run_whose_first_session_with_workers_was_killed_goes_on_without
     arrays, _ = checkpoint.load(run.checkpoints / "30")
     expected = steps + 7 + 10 * run.config.steps_per_update
     assert arrays["collector.counts"][0] == arrays["replay.count"].sum() == expected
+
+
+def test_a_pool_that_is_killed_leaves_nothing_though_the_learner_does_not_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The learner may be compiling for a minute, and be killed before it is done."""
+    (tmp_path / "silent.py").write_text("import time\nprint('waiting', flush=True)\ntime.sleep(600)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    begin = Begin(None, [1], "nowhere:1", False, {}, 0, Limits())  # type: ignore[arg-type]
+    made = SilentLink(begin)
+    assert made.folder.exists()
+    made.process.kill()
+    wait_for(lambda: not made.folder.exists(), 20)
+    assert made.inbox.get(timeout=5) is None
+    made.close(wait=True)  # as the learner does, when it looks: once more does no harm
+
+
+def test_a_folder_is_removed_in_which_somebody_still_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, remove, times = tmp_path / "folder", shutil.rmtree, []
+    folder.mkdir()
+
+    def interrupted(path: Path, **how: Any) -> None:
+        remove(path, **how)
+        times.append(path)
+        if len(times) < 3:  # somebody was quicker
+            (path / "r").mkdir(parents=True)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    processes.remove_folder(folder)
+    assert times == [folder] * 3 and not folder.exists()

@@ -37,6 +37,8 @@ class Link:
         self.status: Status | None = None
         self.started = self.heard = time.monotonic()
         self.gone = False
+        self.words = ""  # the last ones of a pool that is gone
+        self._cleaning = threading.Lock()
         self._slots: dict[str, Any] = {}  # the newest message of each kind, to be sent
         self._filled = threading.Condition()
         self.post(begin)
@@ -76,6 +78,8 @@ class Link:
 
     def last_words(self) -> str:
         """Return the last line that the pool's process printed."""
+        if self.words:
+            return self.words
         try:
             lines = (self.folder / "pool.log").read_text(errors="replace").split("\n")
         except OSError:
@@ -95,15 +99,16 @@ class Link:
             threading.Thread(target=self._clean_up, daemon=True).start()
 
     def _clean_up(self) -> None:
-        try:
-            self.process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        if self.status is not None:
-            processes.kill(self.status.processes)
-        self.sock.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with self._cleaning:
+            try:
+                self.process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            if self.status is not None:
+                processes.kill(self.status.processes)
+            self.sock.close()
+            processes.remove_folder(self.folder)
 
     def _read(self) -> None:
         with suppress(EOFError):
@@ -114,8 +119,10 @@ class Link:
                     else:
                         self.inbox.put(message)
                     self.heard = time.monotonic()
+        self.words = self.last_words()
         self.gone = True
         self.inbox.put(None)
+        self._clean_up()  # at once: the learner may be compiling, and killed before it looks here again
 
     def _write(self) -> None:
         with suppress(OSError):

@@ -8,7 +8,6 @@ workers and everything that Ray has started.
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import sys
 import threading
@@ -81,7 +80,7 @@ class Pool:
     def end(self) -> NoReturn:
         """Leave nothing behind: no process, no shared memory, no folder."""
         processes.kill_descendants()  # of a cluster we have none: it ends the workers of a driver that is gone
-        shutil.rmtree(self.folder, ignore_errors=True)
+        processes.remove_folder(self.folder)  # the main thread may be starting Ray in it
         os._exit(0)
 
     # The loop

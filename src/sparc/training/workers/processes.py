@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -78,6 +79,14 @@ def reap(besides: list[Process]) -> None:
         if pid not in own and (fields := _stat(pid)) is not None and fields[:2] == ["Z", str(os.getpid())]:
             with suppress(OSError):
                 os.waitpid(pid, os.WNOHANG)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder in which processes or threads that are ending may still write."""
+    for _ in range(10):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
 
 
 def _stat(pid: int) -> list[str] | None:
