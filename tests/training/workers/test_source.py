@@ -70,7 +70,8 @@ def test_a_pool_that_cannot_be_started_is_tried_again_and_then_the_run_is_saved(
     if fault == "process":
         monkeypatch.setattr(link, "subprocess", SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL))
     if fault == "thread":
-        monkeypatch.setattr(link, "threading", SimpleNamespace(Thread=thread, Condition=threading.Condition))
+        fake = SimpleNamespace(Thread=thread, Condition=threading.Condition, Lock=threading.Lock)
+        monkeypatch.setattr(link, "threading", fake)
     said: list[str] = []
     before = sockets()
     with pytest.raises(RunFailure, match=r"failed 3 times in a row: it cannot be started: .* `sparc resume ") as caught:
