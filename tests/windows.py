@@ -6,7 +6,7 @@ from sparc.envs.boat.env import drift, reward_of
 from sparc.methods.spec import Spec
 from sparc.runs import checkpoint
 from sparc.runs.run import Run
-from sparc.training.kept import open_replay, replay_margin
+from sparc.training.layout import SHELVES, open_replay
 
 TOLERANCE = 1e-4  # of positions: the replay has 32 bits
 
@@ -14,7 +14,7 @@ TOLERANCE = 1e-4  # of positions: the replay has 32 bits
 def check_windows(run: Run, draws: int = 20_000) -> int:
     """Draw windows from the replay of a run's newest checkpoint; return how many steps of history were checked."""
     arrays, meta = checkpoint.load(run.checkpoints / str(run.updates()))
-    replay = open_replay(run.replay, run.config, Spec.from_dict(meta["spec"]), replay_margin(run.config))
+    replay = open_replay(run.replay, run.config, Spec.from_dict(meta["spec"]), meta.get(SHELVES, 0))
     replay.seek(checkpoint.section(arrays, "replay."))
     assert run.config.n_step == 1, "one step after the other"
     batch = replay.sample(np.random.default_rng(0), (draws,), history=True, next_history=False)

@@ -101,7 +101,8 @@ def test_batch_statistics_live_in_critics_alone() -> None:
         state = after(name, phase)[2]
         names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state)]
         running = [n for n in names if "running" in n and "optimisers" not in n]
-        assert len(running) == 2 * 4 * 2 and all(n.startswith(".critics") and "encoder" not in n for n in running)
+        norms = 4 + (name == "history-input")  # of each critic: its layers, and the latent that it learns itself
+        assert len(running) == 2 * norms * 2 and all(n.startswith(".critics") and "encoder" not in n for n in running)
         assert not [n for n in names if "norms" in n and not n.startswith((".critics", ".optimisers['critics']"))]
 
 
@@ -116,7 +117,7 @@ def test_the_optimiser_never_moves_running_statistics() -> None:
     both = Inputs(
         *(np.concatenate(pair) for pair in ((batch.obs, batch.next_obs), (batch.context, batch.next_context)))
     )
-    _, (observed, _) = before.critics[0].train(both, jnp.concatenate([batch.action, action]))
+    _, (observed, *_) = before.critics[0].train(both, jnp.concatenate([batch.action, action]))
     first = before.critics[0].trunk.observe.norms[0].follow(observed[0])  # type: ignore[index]
     for got, want in zip(state.critics[0].trunk.observe.norms[0].running, first.running, strict=True):  # type: ignore[index]
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-7)
