@@ -125,7 +125,6 @@ def test_the_return_is_that_of_an_evaluation(
     assert played.returns == evaluation.returns.tolist() and played.lengths == evaluation.lengths.tolist()
 
 
-@needs_opengl
 def test_in_distribution_is_what_any_stage_was_trained_on(boat: Path, tmp_path: Path) -> None:
     corner = {"x": (0.5, 1.0), "y": (0.5, 1.0)}
     child, export = sparc.continue_run(boat, corner, updates=10, run_dir=tmp_path / "child"), tmp_path / "export"
@@ -139,6 +138,7 @@ def test_in_distribution_is_what_any_stage_was_trained_on(boat: Path, tmp_path: 
     assert played.regions == ["OOD", "IND"] and "(IND for sparc, child only)" in report(played)
 
 
+@needs_opengl
 def test_a_robot_falls(trained: Callable[[str, str], Path], tmp_path: Path) -> None:
     run = trained("sparc", WALKER)
     context = np.array([[-20.0, 5.0]])

@@ -22,6 +22,7 @@ from sparc.training.workers.processes import descendants
 from sparc.training.workers.source import PooledSource
 
 STOP_SECONDS = 5.0
+CATCH_UP_SECONDS = 0.5  # after a pause: the link hands over what has waited within a few tenths of a second
 
 
 class Passed(NamedTuple):
@@ -33,7 +34,7 @@ class Passed(NamedTuple):
     late: int  # ticks
     ages: list[float]  # of the weights that the worker acts with, in updates, at the end of each chunk
     longest_s: float  # between the ends of two chunks
-    waiting: int  # steps that had arrived until the end of the first chunk after that
+    waiting: int  # steps that arrived in it and until the learner had caught up
 
 
 def learn(bench: Bench, source: PooledSource, seconds: float) -> Passed:
@@ -41,16 +42,16 @@ def learn(bench: Bench, source: PooledSource, seconds: float) -> Passed:
     made, ages, late = bench.made, list[float](), late_ticks(source)
     began, updates, received = time.monotonic(), made.updates, source.received
     last, before, longest, waiting, before_longest = began, received, 0.0, 0, received
-    just_stood_still = False
-    while last - began < seconds or just_stood_still:  # for one more chunk takes in what has waited
+    woke = began - CATCH_UP_SECONDS  # the end of the longest pause
+    while last - began < seconds or last - woke < CATCH_UP_SECONDS:
         made.collect(random=False)
         made.learn()
         ages += [made.updates - row["version"] for row in source.rows() if row["version"] >= 0]
         now = time.monotonic()
-        if just_stood_still:
+        if last - woke < CATCH_UP_SECONDS:
             waiting = source.received - before_longest
-        if just_stood_still := now - last > longest:
-            longest, before_longest = now - last, before
+        if now - last > longest:
+            longest, before_longest, woke = now - last, before, now
         last, before = now, source.received
     wall = time.monotonic() - began
     ticks = late_ticks(source) - late
