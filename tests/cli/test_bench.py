@@ -156,8 +156,9 @@ def test_a_robots_loop_does_not_notice_that_its_learner_stands_still(
 
 
 def left_behind() -> list[str]:
-    """Return the names of processes that this one has started and that are still there."""
-    return [processes.name_of(one) for one in processes.descendants()]
+    """Return the names of processes that this one has started and that are still there, without other tests' browser."""
+    names = [processes.name_of(one) for one in processes.descendants()]
+    return [name for name in names if not name.startswith("chrom")]
 
 
 def test_made_up_traffic_is_what_workers_send() -> None:
