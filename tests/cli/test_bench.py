@@ -156,7 +156,7 @@ def test_a_robots_loop_does_not_notice_that_its_learner_stands_still(
 
 
 def left_behind() -> list[str]:
-    """Return the names of processes that this one has started and that are still there, without other tests' browser."""
+    """Return the names of the processes started here that are still there, without the browser of other tests."""
     names = [processes.name_of(one) for one in processes.descendants()]
     return [name for name in names if not name.startswith("chrom")]
 
