@@ -131,7 +131,7 @@ class Bench:
             made.replay.release(())
 
     def lay_out(self, source: PooledSource) -> None:
-        """Give the trainer the replay that a run resumed with this source would have."""
+        """Replace the trainer's replay by the one that a run resumed with this source would have."""
         made = self.made
         if source.shelves != made.collector.shelves:
             before = made.replay

@@ -156,5 +156,5 @@ def test_a_cable_is_pulled_and_put_back(folder: Path, environment: dict[str, str
         for machine in (second, first):
             machine.run("ray", "stop", env=environment)
             wait_for(lambda there=machine: not there.processes(), 30)
-            assert os.listdir(f"/proc/{machine.pid}/root/dev/shm") == []
+            assert os.listdir(Path("/proc", str(machine.pid), "root", "dev", "shm")) == []
     assert not Path(f"/proc/{first.pid}").exists() and not Path(f"/proc/{second.pid}").exists()
