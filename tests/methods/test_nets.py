@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sparc.methods.convolution import windows
 from sparc.methods.nets import (
     CONVOLUTIONS,
     FILTERS,
@@ -24,9 +25,7 @@ from sparc.methods.nets import (
     Nothing,
     RawContext,
     Trunk,
-    product,
     reviving_relu,
-    windows,
 )
 
 KEY = jax.random.key(0)
@@ -88,9 +87,9 @@ def test_the_adapters_time_axis_is_50_13_13_13() -> None:
     assert CONVOLUTIONS == ((8, 4), (5, 1), (5, 1)) and FILTERS == 32
     length, lengths = 50, [50]
     for kernel, stride in CONVOLUTIONS:
-        cut = jax.eval_shape(lambda x, k=kernel, s=stride: windows(x, k, s), jnp.zeros((1, length, 2)))
+        cut = jax.eval_shape(lambda x, k=kernel, s=stride: windows(x, k, s), jnp.zeros((2, length, 1)))
         length = cut.shape[1]
-        assert cut.shape[2] == 2 * kernel
+        assert cut.shape[0] == 2 * kernel
         lengths.append(length)
     assert lengths == [50, 13, 13, 13]
     assert shapes(lambda rng: HistoryAdapter(23, 50, 32, rng=rng)).out.weight.shape == (416, 32)
@@ -104,27 +103,6 @@ def test_any_history_length_works(length: int) -> None:
     assert jax.eval_shape(lambda: latent(np.random.default_rng(0))).shape == (3, 4)
 
 
-@pytest.mark.parametrize(("length", "kernel", "stride"), [(50, 8, 4), (13, 5, 1), (1, 8, 4), (7, 8, 4), (2, 5, 1)])
-def test_windows_are_those_of_an_edge_padded_convolution(length: int, kernel: int, stride: int) -> None:
-    rng = np.random.default_rng(length)
-    x = rng.normal(size=(2, length, 3)).astype(np.float32)
-    weight = rng.normal(size=(kernel, 3, 4)).astype(np.float32)
-    steps = -(-length // stride)
-    padding = (steps - 1) * stride + kernel - length
-    left = padding // 2
-    brute = np.zeros((2, steps, kernel, 3), np.float32)
-    for b in range(2):
-        for step in range(steps):
-            for k in range(kernel):
-                brute[b, step, k] = x[b, min(max(step * stride + k - left, 0), length - 1)]  # beyond an edge, the edge
-    cut = windows(jnp.asarray(x), kernel, stride)
-    np.testing.assert_array_equal(cut, brute.reshape(2, steps, -1))
-    padded = np.pad(x, ((0, 0), (left, padding - left), (0, 0)), mode="edge")
-    layout = ("NWC", "WIO", "NWC")  # batch, time, channels
-    convolved = jax.lax.conv_general_dilated(padded, weight, (stride,), "VALID", dimension_numbers=layout)
-    np.testing.assert_allclose(cut @ weight.reshape(-1, 4), convolved, rtol=1e-4, atol=1e-5)
-
-
 def test_the_adapter_is_its_layers_in_the_papers_order() -> None:
     phi = filled(lambda rng: HistoryAdapter(3, 6, 2, rng=rng))
     history = np.random.default_rng(1).normal(size=(2, 6, 3)).astype(np.float32)
@@ -134,7 +112,7 @@ def test_the_adapter_is_its_layers_in_the_papers_order() -> None:
 
     x = layer(phi.embed, history)
     for linear, (kernel, stride) in zip(phi.convolutions, CONVOLUTIONS, strict=True):
-        x = layer(linear, np.asarray(windows(jnp.asarray(x), kernel, stride)))
+        x = layer(linear, np.asarray(windows(jnp.asarray(x.T), kernel, stride)).T)
     expected = layer(phi.out, x.reshape(2, -1))
     assert expected.any()
     np.testing.assert_allclose(phi(Inputs(jnp.zeros((2, 1)), history=history)), expected, rtol=1e-5)
@@ -154,18 +132,6 @@ def test_linear_begins_within_one_over_the_root_of_its_inputs() -> None:
         assert 0.2 < float(jnp.abs(array).max()) <= 0.25
         assert float(array.min()) < 0 < float(array.max())
     assert Linear(0, 3, rng=RNG)(jnp.zeros((2, 0))).shape == (2, 3)
-
-
-def test_a_product_over_time_steps_has_the_gradients_of_a_product() -> None:
-    rng = np.random.default_rng(1)
-    x, weight, factor = (rng.normal(size=shape).astype(np.float32) for shape in ((4, 5, 3), (3, 2), (4, 5, 2)))
-
-    def gradients(multiply: Callable[[jax.Array, jax.Array], jax.Array]) -> Any:
-        return jax.grad(lambda x, weight: jnp.sum(factor * multiply(x, weight) ** 2), argnums=(0, 1))(x, weight)
-
-    np.testing.assert_allclose(product(x, weight), x @ weight, rtol=1e-5, atol=1e-6)
-    for ours, theirs in zip(gradients(product), gradients(jnp.matmul), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_contexts_are_scaled_by_the_training_region() -> None:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from sparc.methods.convolution import convolve
 from sparc.methods.normalization import BatchRenorm, Moments, RunningNorm
 from sparc.methods.spec import Reads
 
@@ -60,26 +61,7 @@ class Linear(eqx.Module):
         self.bias = jnp.asarray(rng.uniform(-limit, limit, fan_out), jnp.float32)
 
     def __call__(self, x: Array) -> Array:
-        return (product(x, self.weight) if x.ndim > 2 else x @ self.weight) + self.bias
-
-
-@jax.custom_vjp
-def product(x: Array, weight: Array) -> Array:
-    """Return x @ weight where x has several batch axes; the weight's gradient is the product xᵀg.
-
-    JAX itself takes (gᵀx)ᵀ, with which the backward pass of φ's layers takes XLA 1.2 to 1.5 times as long on a CPU.
-    """
-    return x @ weight
-
-
-def product_gradients(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
-    """Return the gradients of x and weight."""
-    x, weight = saved
-    batch = tuple(range(x.ndim - 1))
-    return gradient @ weight.T, jnp.tensordot(x, gradient, (batch, batch))
-
-
-product.defvjp(lambda x, weight: (x @ weight, (x, weight)), product_gradients)
+        return x @ self.weight + self.bias
 
 
 class Mlp(eqx.Module):
@@ -170,10 +152,12 @@ class HistoryAdapter(eqx.Module):
         self.out = Linear(length * FILTERS, latent, rng=rng)
 
     def __call__(self, inputs: Inputs, last: Callable[[Array], Array] = jax.nn.relu) -> Array:
-        x = jax.nn.relu(self.embed(inputs.history))  # (B, H, Z)
-        for layer, (kernel, stride) in zip(self.convolutions, CONVOLUTIONS, strict=True):
-            x = jax.nn.relu(layer(windows(x, kernel, stride)))  # (B, ⌈H/stride⌉, FILTERS)
-        return last(self.out(x.reshape(len(x), -1)))  # (B, Z)
+        x = jnp.transpose(inputs.history, (2, 1, 0))  # (O+A, H, B)
+        x = jax.nn.relu(convolve(x, self.embed.weight, self.embed.bias, 1))  # (Z, H, B)
+        for layer, (_, stride) in zip(self.convolutions, CONVOLUTIONS, strict=True):
+            x = jax.nn.relu(convolve(x, layer.weight, layer.bias, stride))  # (FILTERS, ⌈H/stride⌉, B)
+        x = convolve(x, self.out.weight, self.out.bias, x.shape[1])  # (Z, 1, B): all steps in one window
+        return last(x[:, 0].T)  # (B, Z)
 
 
 @jax.custom_vjp
@@ -190,20 +174,6 @@ reviving_relu.defvjp(
     lambda x: (jax.nn.relu(x), x > 0),
     lambda on, gradient: (jnp.where(on | (gradient < 0), gradient, 0.0),),
 )
-
-
-def windows(x: Array, kernel: int, stride: int) -> Array:
-    """Cut (B, T, C) into ⌈T/stride⌉ windows of `kernel` steps with edge padding: (B, ⌈T/stride⌉, kernel·C).
-
-    A convolution is then one matrix product, which the CPU runs several times faster than XLA's own convolution. A
-    window is cut as kernel/stride neighbouring blocks of `stride` steps: fewer pieces to add up in the backward pass.
-    """
-    assert kernel % stride == 0, (kernel, stride)
-    steps, pieces = -(-x.shape[1] // stride), kernel // stride
-    padding = (steps - 1) * stride + kernel - x.shape[1]
-    x = jnp.pad(x, ((0, 0), (padding // 2, padding - padding // 2), (0, 0)), mode="edge")
-    blocks = x.reshape(len(x), steps - 1 + pieces, stride * x.shape[2])
-    return jnp.concatenate([blocks[:, piece : piece + steps] for piece in range(pieces)], axis=-1)
 
 
 Encoder = Nothing | RawContext | ContextEncoder | HistoryAdapter
