@@ -262,6 +262,17 @@ def run_rows(path: Path) -> list[Row]:
     return list(rows.values())
 
 
+def about_run(path: Path) -> dict[str, Any]:
+    """Return the settings of a run of `sparc train`, as its rivals note theirs."""
+    from sparc.runs.run import Run
+
+    run = Run.open(path)
+    last = run.manifest()["sessions"][-1]
+    return (
+        run.config.to_dict() | {"packages": last["versions"]} | {of: last[of] for of in ("commit", "machine", "flags")}
+    )
+
+
 def shown(method: str) -> tuple[str, Style]:
     """Return what a method or rival is called, and how it is drawn."""
     from sparc.methods import find_method
@@ -354,7 +365,8 @@ def figure(args: argparse.Namespace) -> None:
         raise UserError(f"nothing was trained in {args.folder}: python benchmarks/rivals.py train …")
     args.out.mkdir(parents=True, exist_ok=True)
     save_rows(args.out / "rivals.csv", rows)
-    about = [json.loads(path.with_name(path.name.removesuffix(".csv") + ".json").read_text()) for path in files]
+    about = [about_run(path) for path in args.runs]
+    about += [json.loads(path.with_name(path.name.removesuffix(".csv") + ".json").read_text()) for path in files]
     replace(args.out / "rivals.json", json.dumps(about, indent=1) + "\n")
     draw(rows, args.out / "rivals.png")
     print(tested(rows))

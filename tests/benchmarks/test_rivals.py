@@ -67,6 +67,9 @@ def test_a_recurrent_policy_gets_its_own_state_back(rivals: Any) -> None:
 
 def test_runs_and_rivals_are_drawn_together(rivals: Any, tmp_path: Path) -> None:
     run = Run.create(make_config({"method": "sparc", "env": "DriftingBoat-v0", "seed": 3}), tmp_path / "run")
+    run.lock()
+    run.begin(0)
+    run.close()
     phase = find_method("sparc").last_phase
     lines = [
         {"kind": "train", "updates": 50, "updates_per_s": 1.0, "env_steps": 700},
@@ -77,7 +80,7 @@ def test_runs_and_rivals_are_drawn_together(rivals: Any, tmp_path: Path) -> None
     folder = tmp_path / "rivals"
     folder.mkdir()
     rivals.save_rows(folder / "tqc-DriftingBoat-v0-seed0.csv", [found | {"evaluation_s": 2.5}])
-    (folder / "tqc-DriftingBoat-v0-seed0.json").write_text(json.dumps({"method": "tqc"}))
+    (folder / "tqc-DriftingBoat-v0-seed0.json").write_text(json.dumps({"seed": 0}))
     out = tmp_path / "out"
     words = ["figure", "--runs", str(run.path), "--folder", str(folder), "--out", str(out)]
     rivals.figure(rivals.parse(words))
@@ -87,6 +90,7 @@ def test_runs_and_rivals_are_drawn_together(rivals: Any, tmp_path: Path) -> None
             for row in csv.DictReader(file)
         ]
     assert rows == [("sparc", "3", "90.0", "700", "12.35"), ("tqc", "0", "60.0", "1000", "1.5")]
+    assert [about["seed"] for about in json.loads((out / "rivals.json").read_text())] == [3, 0]
     assert (out / "rivals.png").stat().st_size < 300_000
 
 
