@@ -13,7 +13,7 @@ EXAMPLES = """\
 sparc workers RUN
 sparc workers RUN --watch"""
 WATCH_SECONDS = 1.0
-STALE_SECONDS = 10.0  # the table is replaced every second, but not during an evaluation
+STALE_SECONDS = 10.0  # the table is replaced every 2 s, but not during an evaluation
 
 
 def add(commands: Commands) -> None:

@@ -36,7 +36,7 @@ from sparc.training.workers.slots import rest_seconds
 from sparc.training.workers.table import write_table
 
 PUBLISH_SECONDS = 1.0  # between two publications of weights, at least
-TABLE_SECONDS = 1.0
+TABLE_SECONDS = 2.0
 AHEAD = 2  # chunks of steps that simulators may be ahead of the learner
 QUIET_SECONDS = 60.0  # without experience, and a note says so
 LIMITS = Limits()
@@ -235,7 +235,7 @@ class PooledSource:
         spec = dataclasses.replace(method.spec, reads=actor.encoder.reads, encoder=encoder_name(actor.encoder))
         arrays = checkpoint.flatten(actor, POLICY_NAME)
         layout = [(name, array.shape) for name, array in arrays.items()]
-        vector = np.concatenate([array.ravel().astype(np.float32) for array in arrays.values()])  # a copy
+        vector = np.concatenate([array.ravel() for array in arrays.values()], dtype=np.float32)  # a copy
         number = 0 if self.weights is None else self.weights.number + 1
         self.weights = Weights(number, self.updates, self.phase, describe_policy(spec), layout, vector)
         self.published = time.monotonic()

@@ -22,7 +22,7 @@ from sparc.training.blocks import MOST, Block, Stream
 from sparc.training.lanes import CLOSING, row_dtype
 from sparc.training.workers import wire
 from sparc.training.workers.messages import Begin, Blocks, Bye, Finish, Status
-from sparc.training.workers.rollout import EXCHANGE_SECONDS, Reply, Stats, Weights
+from sparc.training.workers.rollout import REAL_TIME_EXCHANGE_SECONDS, Reply, Stats, Weights
 from sparc.training.workers.slots import Slot
 
 STATUS_SECONDS = 1.0
@@ -69,7 +69,7 @@ class Traffic:
         self.begin: Begin = wire.receive(sock)
         self.weights: Weights | None = None
         self.finishing = False
-        self.stood_still = 0.0  # s
+        self.ticking, self.ticked, self.stood_still = threading.Lock(), time.monotonic(), 0.0
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self) -> None:
@@ -86,14 +86,16 @@ class Traffic:
     def watch(self) -> None:
         """Notice when this process was stopped. While it only waits for the learner, the workers would go on."""
         while True:
-            before = time.monotonic()
+            self.clock()
             time.sleep(TICK_SECONDS)
-            behind = time.monotonic() - before - TICK_SECONDS
-            self.stood_still += behind if behind > BEHIND_SECONDS else 0.0
 
     def clock(self) -> float:
         """Return the time by the workers' clocks."""
-        return time.monotonic() - self.stood_still
+        with self.ticking:
+            now = time.monotonic()
+            passed, self.ticked = now - self.ticked, now
+            self.stood_still += passed if passed > BEHIND_SECONDS else 0.0
+            return now - self.stood_still
 
     def end(self) -> NoReturn:
         """Leave nothing behind."""
@@ -101,14 +103,14 @@ class Traffic:
         os._exit(0)
 
     def run(self) -> None:
-        """Let one worker after the other deliver what it has done since its turn before, half a second or more ago."""
+        """Let one worker after the other deliver what it has done since its turn before, an exchange or more ago."""
         setup, count = self.begin.setup, len(self.begin.envs)
         entry, venv = get_env(setup.env), make_vector_env(setup.env, 1)
         spaces = venv.single_observation_space, venv.single_action_space
         obs, action = (int(np.prod(space.shape or ())) for space in spaces)
         sizes = obs, action, setup.lineage.space(entry).size
         venv.close()
-        period = entry.period or EXCHANGE_SECONDS
+        period = entry.period or REAL_TIME_EXCHANGE_SECONDS
         first = self.begin.first_incarnation
         noises = [
             Noise(sizes, setup.history_length, entry.max_episode_steps, stream, setup.block_rows)
@@ -122,11 +124,11 @@ class Traffic:
         threading.Thread(target=self.watch, daemon=True).start()
         began, turn, reported = self.clock(), 0, 0.0
         done = [
-            began + EXCHANGE_SECONDS * (worker / count - 1) for worker in range(count)
+            began + REAL_TIME_EXCHANGE_SECONDS * (worker / count - 1) for worker in range(count)
         ]  # until when each has stepped
         while not self.finishing:
             worker, turn = turn % count, turn + 1
-            while (early := done[worker] + EXCHANGE_SECONDS - self.clock()) > 0:
+            while (early := done[worker] + REAL_TIME_EXCHANGE_SECONDS - self.clock()) > 0:
                 time.sleep(early)
             steps = max(1, int((self.clock() - done[worker]) / period + 1e-6))
             done[worker] += steps * period
