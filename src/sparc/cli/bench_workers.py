@@ -328,8 +328,7 @@ def traffic(bench: Bench, count: int, seconds: float) -> dict[str, Any]:
         before, saves = bench.written(), bench.made.saves
         alone, along = bench.alternate(source, seconds)
         rows, saves = rows_per_step(before, bench.written()), bench.made.saves - saves
-        assert source.link is not None
-        waiting = len(source.untaken) + source.link.inbox.qsize()
+        waiting = source.waiting
     result = compared(alone, along)
     wall, received = sum(of.wall_s for of in along), sum(of.received for of in along)
     return {

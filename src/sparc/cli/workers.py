@@ -13,7 +13,7 @@ EXAMPLES = """\
 sparc workers RUN
 sparc workers RUN --watch"""
 WATCH_SECONDS = 1.0
-STALE_SECONDS = 10.0  # the table is replaced every second, but not during an evaluation
+STALE_SECONDS = 10.0  # the table is replaced every 2 s, but not during an evaluation
 
 
 def add(commands: Commands) -> None:
@@ -83,6 +83,8 @@ def picture(run: Any) -> Any:
     ]
     if ratio is not None:
         parts.append(f"{ratio:.3g} steps per update ({found['asked_steps_per_update']} asked)")
+    if waiting := found.get("workers_blocks_waiting"):
+        parts.append(f"{waiting:,.0f} blocks wait for the learner")
     if found["pools"] > 1:
         times = found["pools"] - 1
         parts.append(f"the pool was replaced {'once' if times == 1 else f'{times} times'}")

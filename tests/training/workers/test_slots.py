@@ -264,14 +264,14 @@ def test_the_table_of_a_run(finished: Path, tmp_path: Path, capsys: pytest.Captu
         {
             "time": time.time(), "updates": 60, "wanted": 2, "cluster": None, "pools": 1, "steps": 1234,
             "asked_steps_per_update": 10, "achieved_steps_per_update": 9.5, "workers_steps_per_s": 100.0,
-            "rows": [slot.row() for slot in rows],
+            "workers_blocks_waiting": 1234.0, "rows": [slot.row() for slot in rows],
         },
     )  # fmt: skip
     assert cli.main(["workers", str(run)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     expected = (
         "0 east running 1,234", "resting", "1 of 2 workers running on this machine", "9.5 steps per update (10 asked)",
-        "worker 1: its process died", "is not being trained",
+        "worker 1: its process died", "1,234 blocks wait for the learner", "is not being trained",
     )  # fmt: skip
     for part in expected:
         assert part in shown, shown

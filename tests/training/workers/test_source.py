@@ -90,8 +90,8 @@ def test_a_pool_that_cannot_be_started_is_tried_again_and_then_the_run_is_saved(
 
 
 def test_returns_of_another_phase_are_not_counted() -> None:
-    class Inbox(deque[Any]):
-        def get_nowait(self) -> Any:
+    class Linked(deque[Any]):
+        def take(self, wait: float) -> Any:
             if not self:
                 raise source.queue.Empty
             return self.popleft()
@@ -99,8 +99,7 @@ def test_returns_of_another_phase_are_not_counted() -> None:
     pooled = source.PooledSource.__new__(source.PooledSource)
     pooled.untaken, pooled.recent, pooled.worker_counters = deque(), deque(), {}
     pooled.episodes, pooled.phase = 0, "adapter"
-    pooled.link = type("Linked", (), {"inbox": Inbox()})()  # type: ignore[assignment]
-    pooled.link.inbox.extend(  # type: ignore[union-attr, attr-defined]
+    pooled.link = Linked(  # type: ignore[assignment]
         [Blocks(0, "expert", [], [1.0, 2.0], {"a": 1}), Blocks(1, "adapter", [], [3.0], {"a": 2})]
     )
     pooled.drain()

@@ -20,11 +20,14 @@ import sparc
 from sparc.errors import RunFailure
 from sparc.machine import PARENT
 from sparc.training.workers import processes, wire
-from sparc.training.workers.messages import Begin, Status
+from sparc.training.workers.messages import Begin, Blocks, Status
 
 LONGEST_FOLDER = 40  # characters: Ray's sockets lie up to 65 deeper, and a socket's path has at most 107
 NICE = 5  # of simulators: the learner comes first, yet on a busy machine they must not starve, as with Ray's 15
 END_SECONDS = 8.0  # that a pool has to end by itself
+MOST_WAITING = 250  # blocks that wait for the learner, 64 kB each at most as a rule: more would only be older
+REAL_TIME_GATHER_SECONDS = 0.5
+ROOM_SECONDS = 0.1  # between two looks for room
 
 
 class Link:
@@ -34,6 +37,7 @@ class Link:
 
     def __init__(self, begin: Begin):
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.arrived = self.taken = 0  # blocks; counted by the thread that reads and by the learner
         self.status: Status | None = None
         self.started = self.heard = time.monotonic()
         self.gone = False
@@ -47,7 +51,8 @@ class Link:
             undo.callback(shutil.rmtree, self.folder, ignore_errors=True)
             self.sock, theirs = socket.socketpair()
             undo.enter_context(self.sock)
-            wire.gather(self.sock)
+            # a run's first steps are waited for, and simulators bring them in no time
+            wire.gather(self.sock, REAL_TIME_GATHER_SECONDS if begin.real_time else wire.GATHER_SECONDS)
             with theirs:
                 self.process = self._start(theirs.fileno(), begin)
             undo.callback(self.process.wait)
@@ -71,6 +76,18 @@ class Link:
         with self._filled:
             self._slots[type(message).__name__] = message
             self._filled.notify()
+
+    def take(self, wait: float = 0.0) -> Any:
+        """Return the next message, after a moment if there is none; raise queue.Empty if there is none then."""
+        message = self.inbox.get(timeout=wait) if wait else self.inbox.get_nowait()
+        if isinstance(message, Blocks):
+            self.taken += len(message.blocks)
+        return message
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of blocks that have arrived and were not taken yet."""
+        return self.arrived - self.taken
 
     def silent_seconds(self) -> float:
         """Return for how long nothing was heard of the pool."""
@@ -117,12 +134,23 @@ class Link:
                     if isinstance(message, Status):
                         self.status = message
                     else:
+                        self.arrived += len(message.blocks) if isinstance(message, Blocks) else 0
                         self.inbox.put(message)
                     self.heard = time.monotonic()
+                self._wait_for_room()
         self.words = self.last_words()
         self.gone = True
         self.inbox.put(None)
         self._clean_up()  # at once: the learner may be compiling, and killed before it looks here again
+
+    def _wait_for_room(self) -> None:
+        """Read no more while the learner has enough: the pool waits then, and what workers do stays with them.
+
+        What a pool that is gone has left in the socket is little, and its end must not wait.
+        """
+        while self.waiting >= MOST_WAITING and not self.gone and self.process.poll() is None:
+            time.sleep(ROOM_SECONDS)
+            self.heard = time.monotonic()  # it is not silent: nobody listens
 
     def _write(self) -> None:
         with suppress(OSError):

@@ -162,13 +162,13 @@ class Pool:
                 slot.holds = self.held[0]
                 slot.call("exchange", slot.actor.exchange.remote(self.held[1] if newer else None, task), None)
 
-    def listen(self, seconds: float) -> None:
-        """Take in what workers answer."""
+    def listen(self, seconds: float) -> bool:
+        """Take in what workers answer; return whether any did."""
         pending = {slot.ref: slot for slot in self.slots if slot.ref is not None}
         if not pending:
             self.news.wait(seconds)
             self.news.clear()
-            return
+            return False
         done, _ = ray.wait(list(pending), num_returns=len(pending), timeout=0)
         if not done:
             done, _ = ray.wait(list(pending), num_returns=1, timeout=seconds)
@@ -180,6 +180,7 @@ class Pool:
                 self.bury(slot, *said(error))
             else:
                 self.hear(slot, answer)
+        return bool(done)
 
     def hear(self, slot: Slot, answer: Any) -> None:
         """Go on with a worker that has answered."""
@@ -233,7 +234,10 @@ class Pool:
         return Status([slot.row() for slot in self.slots], processes.descendants())
 
     def collect_rest(self) -> None:
-        """Let the workers hand over what they have, within the time that they are given."""
+        """Let the workers hand over what they have, within the time that they are given after each answer.
+
+        The learner may need a while for one: that time is not theirs.
+        """
         until = time.monotonic() + self.begin.limits.finish
         asked: set[int] = set()
         while time.monotonic() < until:
@@ -244,7 +248,8 @@ class Pool:
                     slot.call("exchange", slot.actor.exchange.remote(None, task), None)
             if not any(slot.ref is not None and slot.state == "running" for slot in self.slots):
                 return
-            self.listen(LOOP_SECONDS)
+            if self.listen(LOOP_SECONDS):
+                until = time.monotonic() + self.begin.limits.finish
 
 
 @contextmanager

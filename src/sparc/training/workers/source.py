@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import queue
 import time
@@ -35,7 +36,7 @@ from sparc.training.workers.slots import rest_seconds
 from sparc.training.workers.table import write_table
 
 PUBLISH_SECONDS = 1.0  # between two publications of weights, at least
-TABLE_SECONDS = 1.0
+TABLE_SECONDS = 2.0
 AHEAD = 2  # chunks of steps that simulators may be ahead of the learner
 QUIET_SECONDS = 60.0  # without experience, and a note says so
 LIMITS = Limits()
@@ -44,6 +45,7 @@ POOL_START_SECONDS = 180.0
 MOST_POOLS = 10  # that fail one after the other without a block
 INCARNATIONS = 1_000_000  # of a worker in one pool, at most
 NAP_SECONDS = 0.1  # while there is nothing to learn from yet
+TAKE_IN_SECONDS = 0.02  # between two chunks, at most: a pause may last 50 ms, with the weights and the table
 
 
 class PooledSource:
@@ -118,12 +120,12 @@ class PooledSource:
         self.arrived = time.monotonic()
 
     def collect(self, method: QrSac, state: State, updates: int, random: bool) -> None:
-        """Take in all that has arrived, publish newer weights, and say how much more is wanted."""
+        """Take in what has arrived, publish newer weights, and say how much more is wanted."""
         self.updates = updates
         missing = self.config.random_steps - self.replay.size
         changed = method.phase != self.phase
         self.phase = method.phase
-        self.drain(NAP_SECONDS if missing > 0 and not changed else 0.0)
+        self.drain(NAP_SECONDS if missing > 0 and not changed else 0.0, TAKE_IN_SECONDS)
         newer = self.weights is None or updates > self.weights.version
         if changed or (newer and time.monotonic() - self.published >= PUBLISH_SECONDS):
             self.publish(method, state)
@@ -144,15 +146,17 @@ class PooledSource:
         self.recent.clear()
 
     def finish(self) -> None:
-        """Let the workers hand over what they have."""
+        """Let the workers hand over what they have, and take in all of it; wait no longer than for a silent pool."""
         if self.link is None:
             return
         self.link.post(Finish())
-        until = time.monotonic() + LIMITS.finish + 0.5
+        began = time.monotonic()
         with suppress(SourceFailure):  # it ends anyway
-            while self.link is not None and (left := until - time.monotonic()) > 0 and not self.drain(left):
+            while self.link is not None and not self.drain(NAP_SECONDS):
                 if self.untaken:
                     self.put(self.untaken.popleft())  # nothing comes after it: the checkpoint is written next
+                elif time.monotonic() - max(began, self.link.heard) > LIMITS.finish + 0.5:
+                    break
 
     def notes(self) -> list[str]:
         """Return what a person should read, once."""
@@ -175,6 +179,7 @@ class PooledSource:
             "workers_restarts": float(self.restarts + sum(row["restarts"] for row in rows)),
             "workers_env_restarts": float(sum(row["env_restarts"] for row in rows)),
             "workers_late_ticks": float(sum(row["late"] for row in rows)),
+            "workers_blocks_waiting": float(self.waiting),
             **({"weights_age": float(np.mean(ages))} if ages else {}),
             **self.ratio(),
         }
@@ -230,28 +235,34 @@ class PooledSource:
         spec = dataclasses.replace(method.spec, reads=actor.encoder.reads, encoder=encoder_name(actor.encoder))
         arrays = checkpoint.flatten(actor, POLICY_NAME)
         layout = [(name, array.shape) for name, array in arrays.items()]
-        vector = np.concatenate([array.ravel().astype(np.float32) for array in arrays.values()])  # a copy
+        vector = np.concatenate([array.ravel() for array in arrays.values()], dtype=np.float32)  # a copy
         number = 0 if self.weights is None else self.weights.number + 1
         self.weights = Weights(number, self.updates, self.phase, describe_policy(spec), layout, vector)
         self.published = time.monotonic()
         if self.link is not None:
             self.link.post(self.weights)
 
-    def drain(self, wait: float = 0.0) -> bool:
-        """Take in all that has arrived, after a moment if there is nothing; return whether that was the last of it.
+    @property
+    def waiting(self) -> int:
+        """Return the number of blocks that have arrived and are not in the replay yet."""
+        return len(self.untaken) + (0 if self.link is None else self.link.waiting)
 
-        Stop where the run must be saved first.
+    def drain(self, wait: float = 0.0, most: float = math.inf) -> bool:
+        """Take in what has arrived, after a moment if there is nothing; return whether that was the last of it.
+
+        Stop where the run must be saved first, and when it has taken so many seconds, but not before the first block.
         """
+        until = time.monotonic() + wait + most
         while True:
             while self.untaken:
                 self.put(self.untaken.popleft())
-                if self.replay.must_save:
+                if self.replay.must_save or time.monotonic() >= until:
                     return False
             if self.link is None:
                 time.sleep(wait)
                 return False
             try:
-                message = self.link.inbox.get(timeout=wait) if wait else self.link.inbox.get_nowait()
+                message = self.link.take(wait)
             except queue.Empty:
                 return False
             wait = 0.0
@@ -315,7 +326,7 @@ class PooledSource:
         if self.link is None:
             if now >= self.retry_at:
                 self.start_pool()
-        elif not stalled:
+        elif not stalled and not self.waiting:  # else that comes first
             limit = SILENT_SECONDS if self.link.status is not None else POOL_START_SECONDS
             if self.link.silent_seconds() > limit:
                 self.link.process.kill()

@@ -1,4 +1,4 @@
-"""RUN/workers.json: how the workers of a run are, for `sparc workers`. Replaced every second while it trains."""
+"""RUN/workers.json: how the workers of a run are, for `sparc workers`. Replaced every 2 s while it trains."""
 
 from __future__ import annotations
 

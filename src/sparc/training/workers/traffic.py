@@ -22,29 +22,32 @@ from sparc.training.blocks import MOST, Block, Stream
 from sparc.training.lanes import CLOSING, row_dtype
 from sparc.training.workers import wire
 from sparc.training.workers.messages import Begin, Blocks, Bye, Finish, Status
-from sparc.training.workers.rollout import EXCHANGE_SECONDS, Reply, Stats, Weights
+from sparc.training.workers.rollout import REAL_TIME_EXCHANGE_SECONDS, Reply, Stats, Weights
 from sparc.training.workers.slots import Slot
 
 STATUS_SECONDS = 1.0
-BEHIND_SECONDS = 0.25  # after which the clock begins anew: this process was stopped, and workers would not catch up
+TICK_SECONDS = 0.05
+BEHIND_SECONDS = 0.25  # of a tick: this process was stopped, and so would be the workers
 
 
 class Noise:
     """One environment that nobody simulates. Its blocks cost next to nothing, so that one process can be hundreds."""
 
-    def __init__(self, sizes: tuple[int, int, int], history_length: int, episode: int, stream: Stream):
-        self.length, self.episode, self.stream = history_length, episode, stream
+    def __init__(
+        self, sizes: tuple[int, int, int], history_length: int, episode: int, stream: Stream, most: int = MOST
+    ) -> None:
+        self.length, self.episode, self.stream, self.most = history_length, episode, stream, most
         self.position = self.sequence = 0
-        self.rows = np.zeros(history_length + MOST + 1, row_dtype(*sizes))
+        self.rows = np.zeros(history_length + most + 1, row_dtype(*sizes))
         rng = np.random.default_rng(stream)
         for name in ("step", "reward"):
             self.rows[name] = rng.normal(size=self.rows[name].shape).clip(-1.0, 1.0)
 
     def blocks(self, steps: int, phase: str, version: int) -> list[Block]:
-        """Return the blocks of the next steps, at most so many as a block may have."""
+        """Return the blocks of the next steps."""
         found = []
         while steps:
-            n, position = min(steps, self.episode - self.position), self.position
+            n, position = min(steps, self.most, self.episode - self.position), self.position
             past = self.rows[: min(self.length, position)].copy()
             past["position"] = CLOSING
             rows = self.rows[self.length : self.length + n + 1].copy()
@@ -66,6 +69,7 @@ class Traffic:
         self.begin: Begin = wire.receive(sock)
         self.weights: Weights | None = None
         self.finishing = False
+        self.ticking, self.ticked, self.stood_still = threading.Lock(), time.monotonic(), 0.0
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self) -> None:
@@ -79,42 +83,58 @@ class Traffic:
         except EOFError:
             self.end()
 
+    def watch(self) -> None:
+        """Notice when this process was stopped. While it only waits for the learner, the workers would go on."""
+        while True:
+            self.clock()
+            time.sleep(TICK_SECONDS)
+
+    def clock(self) -> float:
+        """Return the time by the workers' clocks."""
+        with self.ticking:
+            now = time.monotonic()
+            passed, self.ticked = now - self.ticked, now
+            self.stood_still += passed if passed > BEHIND_SECONDS else 0.0
+            return now - self.stood_still
+
     def end(self) -> NoReturn:
         """Leave nothing behind."""
         shutil.rmtree(self.folder, ignore_errors=True)
         os._exit(0)
 
     def run(self) -> None:
-        """Let one worker after the other deliver, so that each has its turn every half second."""
+        """Let one worker after the other deliver what it has done since its turn before, an exchange or more ago."""
         setup, count = self.begin.setup, len(self.begin.envs)
         entry, venv = get_env(setup.env), make_vector_env(setup.env, 1)
         spaces = venv.single_observation_space, venv.single_action_space
         obs, action = (int(np.prod(space.shape or ())) for space in spaces)
         sizes = obs, action, setup.lineage.space(entry).size
         venv.close()
-        steps = max(1, round(EXCHANGE_SECONDS / (entry.period or EXCHANGE_SECONDS)))
+        period = entry.period or REAL_TIME_EXCHANGE_SECONDS
         first = self.begin.first_incarnation
         noises = [
-            Noise(sizes, setup.history_length, entry.max_episode_steps, (setup.session, worker, first, 0))
-            for worker in range(count)
+            Noise(sizes, setup.history_length, entry.max_episode_steps, stream, setup.block_rows)
+            for stream in ((setup.session, worker, first, 0) for worker in range(count))
         ]
         slots = [Slot(worker, 1, first) for worker in range(count)]
         for slot in slots:
             slot.state = "running"
         while self.weights is None:
             time.sleep(0.01)
-        due, turn, reported = time.monotonic(), 0, 0.0
+        threading.Thread(target=self.watch, daemon=True).start()
+        began, turn, reported = self.clock(), 0, 0.0
+        done = [
+            began + REAL_TIME_EXCHANGE_SECONDS * (worker / count - 1) for worker in range(count)
+        ]  # until when each has stepped
         while not self.finishing:
-            behind = time.monotonic() - due
-            if behind < 0:
-                time.sleep(-behind)
-            elif behind > BEHIND_SECONDS:
-                due += behind
-            due += EXCHANGE_SECONDS / count
             worker, turn = turn % count, turn + 1
+            while (early := done[worker] + REAL_TIME_EXCHANGE_SECONDS - self.clock()) > 0:
+                time.sleep(early)
+            steps = max(1, int((self.clock() - done[worker]) / period + 1e-6))
+            done[worker] += steps * period
             phase = self.weights.phase
             blocks = noises[worker].blocks(steps, phase, self.weights.version)
-            slots[worker].heard(Reply(blocks, Stats(steps=steps * (turn // count)), [], [], {}, phase))
+            slots[worker].heard(Reply(blocks, Stats(steps=round((done[worker] - began) / period)), [], [], {}, phase))
             wire.send(self.sock, Blocks(worker, phase, blocks, [], {}))
             if time.monotonic() - reported >= STATUS_SECONDS:
                 reported = time.monotonic()

@@ -15,7 +15,7 @@ from typing import Any
 HEAD = struct.Struct("<QQ")  # how many buffers, and the length of all that follows
 AT_ONCE = 2**20  # bytes that are read with one call, at most
 GATHERED = 2**16  # bytes that a reader waits for, a third of what a socket holds,
-GATHER_MICROSECONDS = 100_000  # but no longer than that
+GATHER_SECONDS = 0.1  # but no longer than that
 
 
 def send(sock: socket.socket, message: Any) -> None:
@@ -23,16 +23,17 @@ def send(sock: socket.socket, message: Any) -> None:
     found: list[pickle.PickleBuffer] = []
     body = pickle.dumps(message, protocol=5, buffer_callback=found.append)
     buffers = [buffer.raw() for buffer in found]
-    sizes = struct.pack(f"<{len(buffers)}Q", *(buffer.nbytes for buffer in buffers))
-    rest = b"".join([sizes, *buffers, body])
-    rest += bytes(-len(rest) % 8)  # so that the next message's numbers are aligned; the pickle knows its own end
-    sock.sendall(HEAD.pack(len(buffers), len(rest)) + rest)
+    sizes = [buffer.nbytes for buffer in buffers]
+    length = 8 * len(sizes) + sum(sizes) + len(body)
+    padding = -length % 8  # so that the next message's numbers are aligned; the pickle knows its own end
+    head = struct.pack(f"<{2 + len(sizes)}Q", len(sizes), length + padding, *sizes)
+    sock.sendall(b"".join([head, *buffers, body, bytes(padding)]))
 
 
-def gather(sock: socket.socket) -> None:
+def gather(sock: socket.socket, seconds: float = GATHER_SECONDS) -> None:
     """Let the system wait until several messages have arrived before it wakes the reader."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, GATHERED)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 0, GATHER_MICROSECONDS))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 0, int(1e6 * seconds)))
 
 
 def receive(sock: socket.socket) -> Any:
