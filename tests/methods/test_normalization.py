@@ -46,6 +46,12 @@ def test_two_minibatches_by_hand() -> None:
     np.testing.assert_allclose(norm(jnp.array([[4.0 + 5.0**0.5]])), [[1.0]], rtol=1e-6)
 
 
+def test_frozen_statistics_stay_whatever_comes() -> None:
+    norm = RunningNorm(1, clip=10.0).updated(jnp.array([[1.0], [3.0]])).frozen()
+    later = norm.updated(jnp.array([[1e6], [-1e3]])).updated(jnp.array([[7.0], [7.0]]))
+    np.testing.assert_array_equal(jnp.concatenate([later.mean, later.variance]), [2.0, 1.0])
+
+
 def test_before_the_first_minibatch_observations_stay_as_they_are() -> None:
     obs = jnp.array([[0.5, -3.0]])
     np.testing.assert_array_equal(RunningNorm(2, clip=10.0)(obs), obs)

@@ -77,6 +77,13 @@ def test_a_child_begins_with_its_parents_policy(parent: Path, child: Path) -> No
     assert manifest["continues"]["run"] == "run" and len(manifest["stages"]) == 2
 
 
+def test_a_child_sees_observations_as_its_parent_does(parent: Path, child: Path) -> None:
+    obs = [checkpoint.load(Run.open(run).checkpoints / number)[0] for run, number in ((parent, "200"), (child, "100"))]
+    for name in ("norm.mean", "norm.variance"):
+        found = [next(array for key, array in arrays.items() if key.endswith(name)) for arrays in obs]
+        assert np.array_equal(*found) and np.abs(found[0]).max() > 0
+
+
 def test_a_child_learns_from_its_own_region_and_the_kept_replay(child: Path) -> None:
     run = Run.open(child)
     trainer = Trainer(run, lambda record: None)

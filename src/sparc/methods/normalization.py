@@ -48,6 +48,10 @@ class RunningNorm(eqx.Module):
         variance = self.variance + rate * (spread - self.variance)
         return eqx.tree_at(lambda s: (s.count, s.mean, s.variance), self, (count, mean, variance))
 
+    def frozen(self) -> RunningNorm:
+        """Return the statistics as of infinitely many minibatches: one more changes nothing."""
+        return eqx.tree_at(lambda s: s.count, self, jnp.full((), jnp.inf, jnp.float32))
+
     def __call__(self, obs: Array) -> Array:
         """Return standardised and clipped observations (..., O)."""
         std = jnp.maximum(jnp.sqrt(self.variance), MIN_STD)
