@@ -27,7 +27,7 @@ from sparc.files import Lock
 from sparc.runs import checkpoint
 from sparc.runs.load import load_with_psi
 from sparc.runs.run import Run
-from sparc.runs.stages import Stage
+from sparc.runs.stages import KEEP, Stage
 from sparc.runs.tests import evaluate_run, read_written
 from sparc.training.continual import make_child
 from sparc.training.kept import old_rows, stage_folders
@@ -93,8 +93,8 @@ def test_a_child_learns_from_its_own_region_and_the_kept_replay(child: Path) -> 
         trainer.close()
         run.close()
     inside = run.space.train.contains(batch.context.reshape(-1, 2)).reshape(20, 8)
-    assert inside[:, ~old_rows(0.25, 8)].all(), "a new row is of another region"
-    assert not inside[:, old_rows(0.25, 8)].all()
+    assert inside[:, ~old_rows(KEEP, 8)].all(), "a new row is of another region"
+    assert not inside[:, old_rows(KEEP, 8)].all()
     assert trainer.seed == stage_seed(run) != run.config.seed
     counts = {name: int(array) for name, array in checkpoint.flatten(trainer.state.optimisers, "").items()
               if name.endswith(".count")}  # fmt: skip
@@ -389,7 +389,7 @@ def test_a_parent_in_training_and_an_untrained_one(parent: Path, tmp_path: Path,
 def test_edited_stages_are_refused(child: Path, tmp_path: Path) -> None:
     shutil.copytree(child, copy := tmp_path / "copy")
     text = (copy / "config.yaml").read_text()
-    (copy / "config.yaml").write_text(text.replace("keep: 0.25", "keep: 0.5"))
+    (copy / "config.yaml").write_text(text.replace("keep: 0.5", "keep: 0.25"))
     with pytest.raises(UserError, match="has other stages, or continues its parent otherwise"):
         sparc.load(copy)
     (copy / "config.yaml").write_text(text.replace("ranges: {}", "range: {}"))
