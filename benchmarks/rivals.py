@@ -249,16 +249,18 @@ def run_rows(path: Path) -> list[Row]:
     run = Run.open(path)
     phase = find_method(run.config.method).last_phase  # RMA's first phase tests the expert, not what is shipped
     records = read_metrics(run.metrics).records
-    steps = {line["updates"]: line["env_steps"] for line in records if line["kind"] == "train"}
+    progress = [(line["updates"], line["env_steps"]) for line in records if line["kind"] == "train"]
     labels = {"method": run.config.method, "env": run.config.env, "seed": run.config.seed}
     rows = {}
     for line in records:
         if line["kind"] == "evaluation" and line["phase"] == phase:
-            cost = {"processor_s": round(line["processor_s"], 1), "steps": steps[line["updates"]]}
+            steps = max((steps for updates, steps in progress if updates <= line["updates"]), default=0)
+            cost = {"processor_s": round(line["processor_s"], 1), "steps": steps}
             rows[line["updates"]] = labels | cost | {"return": round(line["mean_return"], 2)}
     for file in run.evaluations.glob(f"*-grid{GRID}.json"):
         summary = read_summary(file.with_suffix(""))
-        rows[int(file.name.split("-")[0])].update({part: round(summary[part]["mean"], 2) for part in ("ind", "ood")})
+        if (row := rows.get(int(file.name.split("-")[0]))) is not None:  # else of another phase
+            row |= {part: round(summary[part]["mean"], 2) for part in ("ind", "ood")}
     return list(rows.values())
 
 

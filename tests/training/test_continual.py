@@ -82,6 +82,8 @@ def test_a_child_sees_observations_as_its_parent_does(parent: Path, child: Path)
     for name in ("norm.mean", "norm.variance"):
         found = [next(array for key, array in arrays.items() if key.endswith(name)) for arrays in obs]
         assert np.array_equal(*found) and np.abs(found[0]).max() > 0
+    (count,) = (array for key, array in obs[1].items() if key.endswith("norm.count"))
+    assert np.isinf(count)  # so a child that is resumed, or a child of it, does not move them either
 
 
 def test_a_child_learns_from_its_own_region_and_the_kept_replay(child: Path) -> None:

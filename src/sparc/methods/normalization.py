@@ -49,7 +49,7 @@ class RunningNorm(eqx.Module):
         return eqx.tree_at(lambda s: (s.count, s.mean, s.variance), self, (count, mean, variance))
 
     def frozen(self) -> RunningNorm:
-        """Return the statistics as of infinitely many minibatches: one more changes nothing."""
+        """Return statistics that no minibatch changes any more: with a count of infinity its weight is 0."""
         return eqx.tree_at(lambda s: s.count, self, jnp.full((), jnp.inf, jnp.float32))
 
     def __call__(self, obs: Array) -> Array:

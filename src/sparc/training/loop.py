@@ -153,8 +153,6 @@ class Trainer:
             evaluations = evaluation_points(config, *self.phase_span())
             if self.updates % config.log_every == 0 or self.updates == max(evaluations):
                 self.log_training(metrics)
-            if self.updates >= config.updates:
-                self.collector.finish()
             if self.updates in evaluations:
                 self.evaluate(metrics)
                 self.save()

@@ -14,7 +14,7 @@ class Limits(NamedTuple):
 
     hang: float = 30.0  # for the answer of a worker, or ten times as long as it usually takes
     start: float = 120.0  # for a worker to start
-    finish: float = 2.0  # for all workers to hand over what they have
+    finish: float = 2.0  # after the last answer, for the other workers to hand over what they have
     room: float = 10.0  # between two looks for room on a cluster
     rest: float = 1.0  # before a worker that died is replaced; twice as long after every further death
 

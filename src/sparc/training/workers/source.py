@@ -1,4 +1,4 @@
-"""Experience from workers: what the learner does between two chunks, which is never to wait."""
+"""Experience from workers: what the learner does between two chunks, where it never waits for them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ SILENT_SECONDS = 30.0  # of a pool: it reports every second
 POOL_START_SECONDS = 180.0
 MOST_POOLS = 10  # that fail one after the other without a block
 INCARNATIONS = 1_000_000  # of a worker in one pool, at most
+LINGER_SECONDS = 1.0  # an answer needs that long at most to get here, see `link.REAL_TIME_GATHER_SECONDS`
 NAP_SECONDS = 0.1  # while there is nothing to learn from yet
-TAKE_IN_SECONDS = 0.02  # between two chunks, at most: a pause may last 50 ms, with the weights and the table
+TAKE_IN_SECONDS = 0.02  # of real-time experience between two chunks, at most: a pause may last 50 ms, with the weights
 
 
 class PooledSource:
@@ -125,7 +126,9 @@ class PooledSource:
         missing = self.config.random_steps - self.replay.size
         changed = method.phase != self.phase
         self.phase = method.phase
-        self.drain(NAP_SECONDS if missing > 0 and not changed else 0.0, TAKE_IN_SECONDS)
+        # simulators are paced: what they send is what was asked for
+        most = TAKE_IN_SECONDS if self.real_time else math.inf
+        self.drain(NAP_SECONDS if missing > 0 and not changed else 0.0, most)
         newer = self.weights is None or updates > self.weights.version
         if changed or (newer and time.monotonic() - self.published >= PUBLISH_SECONDS):
             self.publish(method, state)
@@ -155,7 +158,7 @@ class PooledSource:
             while self.link is not None and not self.drain(NAP_SECONDS):
                 if self.untaken:
                     self.put(self.untaken.popleft())  # nothing comes after it: the checkpoint is written next
-                elif time.monotonic() - max(began, self.link.heard) > LIMITS.finish + 0.5:
+                elif time.monotonic() - max(began, self.link.heard) > LIMITS.finish + LINGER_SECONDS:
                     break
 
     def notes(self) -> list[str]:
@@ -252,7 +255,7 @@ class PooledSource:
 
         Stop where the run must be saved first, and when it has taken so many seconds, but not before the first block.
         """
-        until = time.monotonic() + wait + most
+        until = time.monotonic() + most
         while True:
             while self.untaken:
                 self.put(self.untaken.popleft())
@@ -265,7 +268,8 @@ class PooledSource:
                 message = self.link.take(wait)
             except queue.Empty:
                 return False
-            wait = 0.0
+            if wait:
+                wait, until = 0.0, time.monotonic() + most
             if isinstance(message, Blocks):
                 self.untaken.extend(message.blocks)
                 if message.phase == self.phase:
@@ -326,7 +330,7 @@ class PooledSource:
         if self.link is None:
             if now >= self.retry_at:
                 self.start_pool()
-        elif not stalled and not self.waiting:  # else that comes first
+        elif not stalled and not self.waiting:  # its backlog is taken in before it is declared dead
             limit = SILENT_SECONDS if self.link.status is not None else POOL_START_SECONDS
             if self.link.silent_seconds() > limit:
                 self.link.process.kill()

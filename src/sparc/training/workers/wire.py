@@ -33,7 +33,7 @@ def send(sock: socket.socket, message: Any) -> None:
 def gather(sock: socket.socket, seconds: float = GATHER_SECONDS) -> None:
     """Let the system wait until several messages have arrived before it wakes the reader."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, GATHERED)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 0, int(1e6 * seconds)))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", int(seconds), int(1e6 * (seconds % 1))))
 
 
 def receive(sock: socket.socket) -> Any:
