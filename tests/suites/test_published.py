@@ -139,7 +139,8 @@ def test_what_is_published_is_not_run_again(suite: Suite, first: Path, second: P
 
 
 @pytest.mark.parametrize(
-    ("name", "scale"), [("smoke", {}), ("continual-boat", {}), ("mujoco-paper", {"updates": 300_000})]
+    ("name", "scale"),
+    [("smoke", {}), ("continual-boat", {}), ("mujoco", {}), ("motor", {}), ("mujoco-paper", {"updates": 300_000})],
 )
 def test_the_results_in_the_repository_stand(name: str, scale: dict[str, Any], tmp_path: Path) -> None:
     published, suite = Published([RESULTS / name]), find_suite(name).scaled(**scale)

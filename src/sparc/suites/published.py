@@ -172,6 +172,8 @@ class Published:
 def stage_of(name: str, described: dict[str, Any]) -> dict[str, Any] | None:
     """Return a manifest's stage with today's fields, those it lacks at their defaults; None if it has unknown ones."""
     given = {key: value for key, value in described.items() if key not in ("name", *DERIVED)}
+    if not given.get("after"):
+        given.pop("keep", None)  # it has nothing to keep, whatever the default was
     return plain(asdict(SuiteStage(name, **given))) if given.keys() <= set(FIELDS) else None
 
 
