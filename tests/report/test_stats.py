@@ -306,6 +306,7 @@ def test_the_interval_of_a_difference_is_welchs() -> None:
     assert compare(x, y[[0, 0, 0]]).difference == pytest.approx(without_spread, rel=1e-12)
 
 
+@settings(deadline=None)
 @given(matrices)
 def test_mean_sem_and_iqm_agree_with_their_definitions(pair: tuple[Array, Array]) -> None:
     rows = pair[0]
@@ -318,6 +319,7 @@ def test_mean_sem_and_iqm_agree_with_their_definitions(pair: tuple[Array, Array]
         np.testing.assert_allclose(cell_table(rows)[1], scipy.stats.sem(rows, axis=0))
 
 
+@settings(deadline=None)
 @given(matrices)
 def test_probability_of_improvement_agrees_with_mann_whitney(pair: tuple[Array, Array]) -> None:
     x, y = pair[0][:, 0], pair[1][:, 0]
@@ -397,6 +399,7 @@ def test_compare_in_one_cell_agrees_with_rliable(rliable: SimpleNamespace) -> No
 # Properties
 
 
+@settings(deadline=None)
 @given(matrices)
 def test_what_one_wins_the_other_loses(pair: tuple[Array, Array]) -> None:
     x, y = pair
@@ -420,6 +423,7 @@ def test_unit_and_origin_do_not_matter(pair: tuple[Array, Array], shift: int, sc
     assert (moved.mean, moved.sem) == pytest.approx((scale * ours.mean + shift, scale * ours.sem), nan_ok=True)
 
 
+@settings(deadline=None)
 @given(matrices, st.randoms(use_true_random=False))
 def test_order_of_seeds_and_cells_does_not_matter(pair: tuple[Array, Array], random: Any) -> None:
     x, y = pair
