@@ -121,10 +121,10 @@ def test_workers_are_measured_beside_the_learner_alone(
 
     monkeypatch.setattr(bench_workers, "SIMULATORS", (1,))
     monkeypatch.setattr(bench_workers, "TRAFFIC", (64,))
-    asked = ("--env", BOAT, "--method", "only-obs", "--preset", "light", "--workers", "2", "--seconds", "2")
+    asked = ("--env", BOAT, "--method", "only-obs", "--preset", "light", "--workers", "2", "--seconds", "4")
     found = measure("workers", *asked)
     real = found["real_time"]
-    assert (real["workers"], real["restarts"]) == (2, 0) and 40 <= real["ticks"] < 100
+    assert (real["workers"], real["restarts"]) == (2, 0) and 80 <= real["ticks"] < 140
     assert 10.0 < real["steps_per_s"] <= 30.0  # 20 on a machine that has the time
     assert 0 < real["ratio_range"][0] <= real["ratio"] <= real["ratio_range"][1]
     assert 0 < real["median_pause_ms"] <= real["longest_pause_ms"]
@@ -143,9 +143,9 @@ def test_a_robots_loop_does_not_notice_that_its_learner_stands_still(
     from sparc.cli import bench_device  # brings JAX
 
     monkeypatch.setattr(bench_device, "STOP_SECONDS", 2.0)
-    found = measure("device", "--env", BOAT, "--method", "only-obs", "--preset", "light", "--seconds", "2")
+    found = measure("device", "--env", BOAT, "--method", "only-obs", "--preset", "light", "--seconds", "4")
     beside, stopped = found["beside_the_loop"], found["learner_stopped"]
-    assert found["period_s"] == 0.05 and 40 <= beside["ticks"] < 100
+    assert found["period_s"] == 0.05 and 80 <= beside["ticks"] < 140
     assert 10.0 < beside["steps_per_s"] <= 30.0  # 20 on a machine that has the time
     assert beside["updates_per_step"] == pytest.approx(beside["updates_per_s"] / 20, rel=0.01)
     assert beside["weights_age_updates"] > 0 and 20.0 < beside["worker_mb"] < 200.0 < beside["learner_mb"]

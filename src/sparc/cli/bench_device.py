@@ -22,7 +22,7 @@ from sparc.training.workers.processes import descendants
 from sparc.training.workers.source import PooledSource
 
 STOP_SECONDS = 5.0
-CATCH_UP_SECONDS = 0.5  # after a pause: the link hands over what has waited within a few tenths of a second
+CATCH_UP_SECONDS = 1.0  # after a pause: the link hands over what has waited within `link.REAL_TIME_GATHER_SECONDS`
 
 
 class Passed(NamedTuple):

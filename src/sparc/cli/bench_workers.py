@@ -36,10 +36,10 @@ from sparc.training.workers.traffic import Noise
 SIMULATORS = (1, 2, 4)  # workers that step as fast as they can
 TRAFFIC = (64, 256, 1024)  # real-time workers whose blocks are only made up
 PAIRS = 6  # of stretches, alone and with workers
-LONGEST = 60.0  # s of such pairs; more would not tell more
+LONGEST = 60.0  # s of such pairs, 5 s each, in which workers answer five times; more would not tell more
 FILLED = 5_000  # transitions to learn from
 START_SECONDS = 300.0  # that all workers have to deliver for the first time
-SETTLE_SECONDS = 2.5  # after which every worker has reported again
+SETTLE_SECONDS = 3.5  # after which every worker has reported again: it answers and the pool reports once a second
 PLENTY = 10**9  # steps that simulators may be ahead
 BUDGETS = {"ratio": 1.02, "longest_pause_ms": 50.0, "daemons_core_share": 0.05, "worker_mb": 80.0, "late_ticks": 0}
 
@@ -347,14 +347,14 @@ def traffic(bench: Bench, count: int, seconds: float) -> dict[str, Any]:
 def measure(args: BenchArgs) -> dict[str, Any]:
     """Measure everything, one after the other, with the same networks and the same replay."""
     load = os.getloadavg()[0]
-    short = min(args.seconds, LONGEST / 3)
+    longest = min(args.seconds, LONGEST)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), args)
         try:
             result: dict[str, Any] = {"real_time": real_time(bench, args.workers, args.seconds)}
             if not get_env(args.env).real_time:  # else there is nothing to simulate
-                result["simulators"] = [simulators(bench, count, short / 2) for count in SIMULATORS]
-            result["traffic"] = [traffic(bench, count, short) for count in TRAFFIC]
+                result["simulators"] = [simulators(bench, count, longest / 3) for count in SIMULATORS]
+            result["traffic"] = [traffic(bench, count, longest) for count in TRAFFIC]
         finally:
             bench.made.close()
     # JAX was told to use one core, the machine may have more

@@ -103,7 +103,8 @@ def test_whatever_dies_the_learner_goes_on(session: Session, tmp_path: Path, tin
     assert arrays["collector.counts"][0] == session.source.steps == arrays["replay.count"].sum()
     assert not [name for name in arrays if name.startswith("collector.env")]
     lines = [line for line in found.records() if line["kind"] == "train"]
-    assert {"workers", "workers_steps_per_s", "weights_age", "achieved_steps_per_update"} <= lines[-1].keys()
+    names = {"workers", "workers_steps_per_s", "weights_age", "achieved_steps_per_update"}
+    assert any(names <= line.keys() for line in lines)  # a new pool's workers have no weights yet
     assert found.manifest()["sessions"][-1]["workers"] == 2
     table = json.loads((run / "workers.json").read_text())
     assert [row["worker"] for row in table["rows"]] in ([0, 1], [])

@@ -26,6 +26,7 @@ LONGEST_FOLDER = 40  # characters: Ray's sockets lie up to 65 deeper, and a sock
 NICE = 5  # of simulators: the learner comes first, yet on a busy machine they must not starve, as with Ray's 15
 END_SECONDS = 8.0  # that a pool has to end by itself
 MOST_WAITING = 250  # blocks that wait for the learner, 64 kB each at most as a rule: more would only be older
+REAL_TIME_GATHER_SECONDS = 0.5
 ROOM_SECONDS = 0.1  # between two looks for room
 
 
@@ -50,7 +51,8 @@ class Link:
             undo.callback(shutil.rmtree, self.folder, ignore_errors=True)
             self.sock, theirs = socket.socketpair()
             undo.enter_context(self.sock)
-            wire.gather(self.sock)
+            # a run's first steps are waited for, and simulators bring them in no time
+            wire.gather(self.sock, REAL_TIME_GATHER_SECONDS if begin.real_time else wire.GATHER_SECONDS)
             with theirs:
                 self.process = self._start(theirs.fileno(), begin)
             undo.callback(self.process.wait)

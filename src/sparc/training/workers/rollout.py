@@ -30,7 +30,8 @@ from sparc.runs.stages import Lineage
 from sparc.training.blocks import RANDOM, Block, RowWriter
 
 PACKAGES = ("sparc-rl", "numpy", "mujoco", "gymnasium")  # whose versions the experience depends on
-EXCHANGE_SECONDS = 0.5  # after which an exchange is answered with whatever there is
+EXCHANGE_SECONDS = 0.5  # after which an exchange is answered with whatever there is,
+REAL_TIME_EXCHANGE_SECONDS = 1.0  # in real time: as often as there are newer weights, for each answer costs the learner
 ENOUGH_BYTES = 64_000  # of rows, that an exchange is answered with at once; Ray sends less than 100 kB inline
 MOST_FAILURES = 3  # of the environment, without an episode that ended in between
 LATE = 0.5  # of a period: a tick that much behind its time is late
@@ -152,6 +153,7 @@ class Rollout:
             what = "other contexts to train on" if entry.revision == setup.revision else f"revision {entry.revision}"
             raise RunFailure(f"{self.host} has {setup.env} with {what}: install the learner's version there.")
         self.clock = Clock(entry.period) if entry.real_time and entry.period else None
+        self.patience = EXCHANGE_SECONDS if self.clock is None else REAL_TIME_EXCHANGE_SECONDS
         number = (setup.session, setup.worker, setup.incarnation)
         self._seeds = np.random.SeedSequence([setup.seed, *number])
         self.rng = np.random.default_rng(self._seeds.spawn(1)[0])
@@ -210,7 +212,7 @@ class Rollout:
                     in_hand, wanted = self._in_hand(), min(self.enough, max(task.grant / 2, 1))
                     if self.clock is not None:  # its steps are few: they may as well wait for company
                         wanted = self.enough
-                    waited = time.monotonic() - since >= EXCHANGE_SECONDS
+                    waited = time.monotonic() - since >= self.patience
                     if in_hand >= wanted or waited or task.last:
                         self._deliver()
                 if self.task.last:

@@ -44,7 +44,7 @@ SILENT_SECONDS = 30.0  # of a pool: it reports every second
 POOL_START_SECONDS = 180.0
 MOST_POOLS = 10  # that fail one after the other without a block
 INCARNATIONS = 1_000_000  # of a worker in one pool, at most
-LINGER_SECONDS = 0.5  # an answer needs less to get here, see `wire.GATHER_SECONDS`
+LINGER_SECONDS = 1.0  # an answer needs that long at most to get here, see `link.REAL_TIME_GATHER_SECONDS`
 NAP_SECONDS = 0.1  # while there is nothing to learn from yet
 TAKE_IN_SECONDS = 0.02  # of real-time experience between two chunks, at most: a pause may last 50 ms, with the weights
 

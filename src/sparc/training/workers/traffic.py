@@ -22,7 +22,7 @@ from sparc.training.blocks import MOST, Block, Stream
 from sparc.training.lanes import CLOSING, row_dtype
 from sparc.training.workers import wire
 from sparc.training.workers.messages import Begin, Blocks, Bye, Finish, Status
-from sparc.training.workers.rollout import EXCHANGE_SECONDS, Reply, Stats, Weights
+from sparc.training.workers.rollout import REAL_TIME_EXCHANGE_SECONDS, Reply, Stats, Weights
 from sparc.training.workers.slots import Slot
 
 STATUS_SECONDS = 1.0
@@ -110,7 +110,7 @@ class Traffic:
         obs, action = (int(np.prod(space.shape or ())) for space in spaces)
         sizes = obs, action, setup.lineage.space(entry).size
         venv.close()
-        period = entry.period or EXCHANGE_SECONDS
+        period = entry.period or REAL_TIME_EXCHANGE_SECONDS
         first = self.begin.first_incarnation
         noises = [
             Noise(sizes, setup.history_length, entry.max_episode_steps, stream, setup.block_rows)
@@ -124,11 +124,11 @@ class Traffic:
         threading.Thread(target=self.watch, daemon=True).start()
         began, turn, reported = self.clock(), 0, 0.0
         done = [
-            began + EXCHANGE_SECONDS * (worker / count - 1) for worker in range(count)
+            began + REAL_TIME_EXCHANGE_SECONDS * (worker / count - 1) for worker in range(count)
         ]  # until when each has stepped
         while not self.finishing:
             worker, turn = turn % count, turn + 1
-            while (early := done[worker] + EXCHANGE_SECONDS - self.clock()) > 0:
+            while (early := done[worker] + REAL_TIME_EXCHANGE_SECONDS - self.clock()) > 0:
                 time.sleep(early)
             steps = max(1, int((self.clock() - done[worker]) / period + 1e-6))
             done[worker] += steps * period

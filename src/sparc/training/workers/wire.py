@@ -30,10 +30,10 @@ def send(sock: socket.socket, message: Any) -> None:
     sock.sendall(b"".join([head, *buffers, body, bytes(padding)]))
 
 
-def gather(sock: socket.socket) -> None:
+def gather(sock: socket.socket, seconds: float = GATHER_SECONDS) -> None:
     """Let the system wait until several messages have arrived before it wakes the reader."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, GATHERED)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 0, int(1e6 * GATHER_SECONDS)))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", int(seconds), int(1e6 * (seconds % 1))))
 
 
 def receive(sock: socket.socket) -> Any:
