@@ -161,6 +161,11 @@ def history_lengths(results: Results) -> dict[str, dict[str, int]]:
     return {method: found for method, found in methods.items() if len(set(found.values())) > 1}
 
 
+def has_one_stage(results: Results) -> bool:
+    """Return whether no run continues another: the figure of stages has the curves of those that do."""
+    return not results.manifest.get("stages")
+
+
 def has_history_lengths(results: Results) -> bool:
     """Return whether a method was trained with several history lengths."""
     return bool(history_lengths(results))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparc.report.figures.adaptation import adaptation, adaptation_remarks, has_latents, has_traces, latent_map
 from sparc.report.figures.continual import STAGE_FIGURES
-from sparc.report.figures.curves import curve_remarks, has_history_lengths, history_length, learning_curves
+from sparc.report.figures.curves import curve_remarks, has_history_lengths, has_one_stage, history_length, learning_curves
 from sparc.report.figures.draws import DRAW_FIGURES
 from sparc.report.figures.entry import DrawnFigure, FigureEntry
 from sparc.report.figures.races import RACE_FIGURES
@@ -49,6 +49,7 @@ FIGURES = (
         caption="Return, or what else an environment is judged by, in the IND settings during training; look whether "
         "the curves still get better where the budget ends.",
         not_shown="anything out of distribution. The band of ± s.e.m. over few seeds is itself a rough estimate.",
+        applies=has_one_stage,
         remarks=curve_remarks,
     ),
     FigureEntry(
