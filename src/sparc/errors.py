@@ -50,6 +50,8 @@ def unknown(
         hint = f": did you mean '{lowered[close[0]]}'?"
     elif complete and 0 < len(known) <= LISTED:
         hint = f": choose one of {', '.join(known)}."
+    elif complete and not known:
+        hint = ": there are none."
     else:
         hint = "."
     return UserError(f"unknown {kind} '{text}'{f' of {of}' if of else ''}{hint}{f' See {see}.' if see else ''}")

@@ -248,6 +248,48 @@ class Stubborn(Point):
         return WIND.sample(self.np_random)
 
 
+class Fixed(Point):
+    """The same, with a context space that cannot be set."""
+
+    @property
+    def context_space(self) -> sparc.ContextSpace:
+        return WIND
+
+
+class Resized(Point):
+    """The same, with as many observations as an option says."""
+
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (size,), np.float32)
+
+    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = super().reset(**how)
+        return np.repeat(obs, self.size), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, *rest = super().step(action)
+        return np.repeat(obs, self.size), *rest
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "says"),
+    [
+        (Fixed, {}, "cannot train on another region, its context_space cannot be set"),
+        (Resized, {"size": 2}, "has 2 observations with these options, but the networks of .* are made for 1"),
+    ],
+)
+def test_an_environment_that_a_child_cannot_have(
+    kind: type[Point], options: dict[str, Any], says: str, tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    id = f"Continued{kind.__name__}-v0"
+    sparc.register_env(id, make=kind, context_space=WIND, max_episode_steps=20)
+    old = sparc.train("only-obs", id, run_dir=tmp_path / "old", **tiny, updates=20)
+    with pytest.raises(UserError, match=says):
+        sparc.continue_run(old, {"wind": (0.9, 1.0)}, env_options=options, updates=10, run_dir=tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
 @pytest.mark.parametrize("kind", [Point, Stubborn])
 def test_an_environment_of_ones_own(kind: type[Point], tiny: dict[str, Any], tmp_path: Path) -> None:
     id = f"Continued{kind.__name__}-v0"
@@ -319,12 +361,14 @@ def test_killed_and_resumed_to_the_bit(
         (("--train-region", "x=a:1"), "must be a number, not 'a'"),
         (("--train-cars", "kart-03"), "have no names"),
         (("--train-region", "x=0:1", "--train-cars", "kart-03"), "--train-cars"),
-        (("--physics", "updated"), "unknown test variant 'updated'"),
+        (("--physics", "updated"), "unknown test variant 'updated' of DriftingBoat-v0: there are none."),
         (("--keep", 1), "--keep must be a share of at least 0 and less than 1, not 1"),
         (("--keep", 0.01), "is less than a row"),
         (("--updates", 55), "--updates (55) must be a multiple of chunk (10)"),
         (("--only-adapter",), "SPARC trains in one phase: leave out --only-adapter"),
         (("--set", "width=32"), "width cannot be changed in a child"),
+        (("--set", "updates=20"), "updates of a child are given by --updates"),
+        (("--set", "env_options=1"), "env_options of a child are given by --env-options"),
         (("--set", "wdth=32"), "unknown config field 'wdth'"),
         (("--env-options", "speed=2"), "unknown option 'speed'"),
         (("--checkpoint", 7), "has no checkpoint 7"),
@@ -363,7 +407,7 @@ def broken(parent: Path, tmp_path: Path, what: str) -> Path:
     ("what", "says"),
     [
         ("replay", "has no replay to keep from, .* is missing: add --keep 0"),
-        ("rows", "is damaged|does not hold"),
+        ("rows", "The replay of .*copy, or what it keeps .* is damaged: continue without it, --keep 0"),
         ("checkpoint", "is damaged"),
     ],
 )

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count as count_from
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
 from sparc.cli.benches import BenchArgs
@@ -35,8 +35,9 @@ from sparc.training.workers.traffic import Noise
 
 SIMULATORS = (1, 2, 4)  # workers that step as fast as they can
 TRAFFIC = (64, 256, 1024)  # real-time workers whose blocks are only made up
-PAIRS = 6  # of stretches, alone and with workers
-LONGEST = 60.0  # s of such pairs, 5 s each, in which workers answer five times; more would not tell more
+PAIRS = 6  # of stretches, alone and with workers, at least
+STRETCH_SECONDS = 5.0  # in which workers answer five times; more pairs, where there is more time
+LONGEST = {"workers": 240.0, "traffic": 60.0}  # s of such pairs; more would not tell more
 FILLED = 5_000  # transitions to learn from
 START_SECONDS = 300.0  # that all workers have to deliver for the first time
 SETTLE_SECONDS = 3.5  # after which every worker has reported again: it answers and the pool reports once a second
@@ -165,13 +166,14 @@ class Bench:
     def alternate(self, source: PooledSource, seconds: float) -> tuple[list[Stretch], list[Stretch]]:
         """Learn alone and with workers, in turns; each comes first every other time."""
         alone, along = list[Stretch](), list[Stretch]()
-        for pair in range(PAIRS):
+        pairs = max(PAIRS, round(seconds / 2 / STRETCH_SECONDS))
+        for pair in range(pairs):
             for with_workers in (False, True) if pair % 2 else (True, False):
                 if with_workers:
-                    along.append(self.stretch(seconds / PAIRS / 2, True))
+                    along.append(self.stretch(seconds / pairs / 2, True))
                 else:
                     with stopped(source):
-                        alone.append(self.stretch(seconds / PAIRS / 2, False))
+                        alone.append(self.stretch(seconds / pairs / 2, False))
         return alone, along
 
 
@@ -210,6 +212,9 @@ def compared(alone: list[Stretch], along: list[Stretch]) -> dict[str, Any]:
         "processor_ms_per_update": round(median(of.ms for of in along), 4),
         "ratio": round(median(ratios), 4),
         "ratio_range": [round(min(ratios), 4), round(max(ratios), 4)],
+        "ratio_mean": round(mean(ratios), 4),
+        "ratio_sem": round(stdev(ratios) / len(ratios) ** 0.5, 4),
+        "pairs": len(ratios),
         **taking_in(along),
     }
 
@@ -292,7 +297,7 @@ def real_time(bench: Bench, count: int, seconds: float) -> dict[str, Any]:
     with bench.collecting(bench.run, count) as source:
         started = time.monotonic() - began
         result = {"workers": count, "start_s": round(started, 1)}
-        result |= compared(*bench.alternate(source, min(seconds, LONGEST)))
+        result |= compared(*bench.alternate(source, min(seconds, LONGEST["workers"])))
         result |= steady(bench, source, seconds)
     within = {name: bool(result[name] <= budget) for name, budget in BUDGETS.items()}
     return result | {"budgets": BUDGETS, "within_budget": within}
@@ -347,7 +352,7 @@ def traffic(bench: Bench, count: int, seconds: float) -> dict[str, Any]:
 def measure(args: BenchArgs) -> dict[str, Any]:
     """Measure everything, one after the other, with the same networks and the same replay."""
     load = os.getloadavg()[0]
-    longest = min(args.seconds, LONGEST)
+    longest = min(args.seconds, LONGEST["traffic"])
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), args)
         try:

@@ -21,7 +21,7 @@ from sparc.envs.registry import EnvEntry, get_env
 from sparc.methods import all_methods
 from sparc.report.figures.maps import axis_label
 from sparc.runs import checkpoint
-from sparc.text import MISSING, joined, short
+from sparc.text import MISSING, joined, plural, short
 
 if TYPE_CHECKING:  # these bring JAX, and the bar says that it is being loaded
     from sparc.acting.evaluate import Evaluation
@@ -96,7 +96,7 @@ class TrainingBar:
                 stage = "starting workers"
             parts.append(stage)
         if "workers" in record:
-            parts.append(f"{record['workers']:.0f} workers {record['workers_steps_per_s']:,.0f}/s")
+            parts.append(f"{plural(int(record['workers']), 'worker')} {record['workers_steps_per_s']:,.0f}/s")
             if "achieved_steps_per_update" in record:
                 parts.append(f"{record['achieved_steps_per_update']:.3g} steps/update")
         if record["episode_return"] is not None:

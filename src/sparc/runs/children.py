@@ -26,6 +26,8 @@ def child_config(
     for name in changes:
         if name not in values:
             raise unknown("config field", name, CHANGEABLE)
+        if name == "updates":
+            raise UserError("updates of a child are given by --updates: not as a change.")
         if name not in (*CHANGEABLE, "env_options"):
             raise UserError(f"{name} cannot be changed in a child, only {', '.join(CHANGEABLE)}.")
     chunk = parent.chunk

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparc.config import Config
 from sparc.envs.registry import EnvEntry, get_env, make_vector_env
-from sparc.errors import UserError, cannot_write
+from sparc.errors import RunFailure, UserError, cannot_write
 from sparc.files import is_held
 from sparc.methods import find_method
 from sparc.methods.spec import Spec
@@ -20,6 +20,7 @@ from sparc.runs.run import Run, default_paths
 from sparc.runs.stages import KEEP, Lineage, Parent, Stage
 from sparc.training.kept import keep_replays, old_rows, open_kept
 from sparc.training.loop import Report, run_training
+from sparc.training.stages import use_space
 from sparc.training.workers.options import resolve
 
 Ranges = Mapping[str, Sequence[float]]
@@ -105,6 +106,8 @@ def make_child(
     check_env(parent, meta, entry)
     if no_context:
         check_estimates(parent, meta)
+    if "env_options" in (changes or {}):
+        raise UserError("env_options of a child are given by --env-options, in Python env_options=: not as a change.")
     options = entry.with_variant({**parent.config.env_options, **stage.env_options}, variant or "")
     first = parent.lineage.parent is None
     config = child_config(parent.config, first, updates, only_adapter, {**(changes or {}), "env_options": options})
@@ -132,7 +135,7 @@ def make_child(
         copy_checkpoint(folder, child.parent)
         if keep:
             keep_replays(parent, child)
-            open_kept(child, spec)  # compares the rows with their checksums
+            check_kept(parent, child, spec)
         return child.moved(target)
     except BaseException:
         child.discard()
@@ -175,9 +178,11 @@ def check_sizes(parent: Run, lineage: Lineage, config: Config, entry: EnvEntry, 
     """Return the Spec of the child's environment; refuse regions it cannot have and networks that do not fit it."""
     space = lineage.space(entry)
     venv = make_vector_env(config.env, 1, **config.env_options)
-    venv.use_space(space)
-    spec = make_spec(venv)
-    venv.close()
+    try:
+        use_space(venv, config.env, space)
+        spec = make_spec(venv)
+    finally:
+        venv.close()
     before = meta.get("spec", spec.to_dict())  # checkpoints of format 1 have none
     for size, what in (("obs_size", "observations"), ("action_size", "actions")):
         if (now := getattr(spec, size)) != before[size]:
@@ -186,6 +191,17 @@ def check_sizes(parent: Run, lineage: Lineage, config: Config, entry: EnvEntry, 
                 f"{before[size]}: a child has the sizes of its parent."
             )
     return spec
+
+
+def check_kept(parent: Run, child: Run, spec: Spec) -> None:
+    """Compare the rows that a child keeps with their checksums."""
+    try:
+        open_kept(child, spec)
+    except RunFailure as error:
+        raise RunFailure(
+            f"The replay of {parent.path}, or what it keeps of an earlier stage, is damaged: continue without it, "
+            "--keep 0."
+        ) from error
 
 
 def copy_checkpoint(source: Path, target: Path) -> None:

@@ -29,14 +29,18 @@ GUARD_TOLERANCE = 0.01  # of the parent's value in a stage: evaluations of equal
 
 def use_stage(venv: ContextualVectorEnv, run: Run) -> None:
     """Let environments draw contexts from the run's own stage, where that is not the environment as it is."""
-    if not run.lineage.to_dict():
-        return
+    if run.lineage.to_dict():
+        use_space(venv, run.config.env, run.space)
+
+
+def use_space(venv: ContextualVectorEnv, env: str, space: ContextSpace) -> None:
+    """Let environments draw contexts from another space; refuse those whose space cannot be set."""
     try:
-        venv.use_space(run.space)
+        venv.use_space(space)
     except AttributeError as error:
         raise UserError(
-            f"{run.config.env} cannot train on another region, its context_space cannot be set ({error}): make it a "
-            "plain attribute."
+            f"{env} cannot train on another region, its context_space cannot be set ({error}): make it a plain "
+            "attribute."
         ) from error
 
 

@@ -235,3 +235,15 @@ def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
     ):
         sparc.train("sparc", BOAT, run_dir=tmp_path / "run", workers=2, cluster="127.0.0.1:1")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_cluster_that_cannot_be_joined_ends_the_session_with_a_remedy(
+    cluster: tuple[str, Node], session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(secrets.token_hex(32))
+    token.chmod(0o600)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))  # another one than the cluster's
+    with pytest.raises(RunFailure, match=f"cannot join the Ray cluster at {cluster[0]}: .*token.* `sparc resume "):
+        sparc.train("only-obs", BOAT, run_dir=tmp_path / "run", workers=1, cluster=cluster[0], updates=100, **tiny)
+    assert Run.open(tmp_path / "run").updates() == 0 and session.source.pools == 1

@@ -168,6 +168,19 @@ def test_pools_that_die_again_and_again_end_the_run_which_is_saved(
     assert Run.open(tmp_path / "run").updates() == 0
 
 
+def table(run: Path) -> list[dict[str, Any]]:
+    """Return what `sparc workers` shows of each worker."""
+    file = run / "workers.json"
+    return json.loads(file.read_text())["rows"] if file.exists() else []
+
+
+def ray_folder(found: list[Process]) -> Path:
+    """Return the folder that a raylet among these processes works in."""
+    raylet = next(process for process in found if processes.name_of(process) == "raylet")
+    words = Path(f"/proc/{raylet.pid}/cmdline").read_text().split("\0")
+    return next(Path(word.partition("=")[2]) for word in words if word.startswith("--session_dir=")).parent
+
+
 def test_nothing_is_left_when_the_learner_is_killed_and_the_run_goes_on_with_any_number_of_workers(
     sparc_start: Any, sparc_cli: Any, tmp_path: Path, tiny_yaml: Path, session: Session
 ) -> None:
@@ -185,23 +198,13 @@ def test_nothing_is_left_when_the_learner_is_killed_and_the_run_goes_on_with_any
     )
     in_memory = set(Path("/dev/shm").glob("*"))
     learner = sparc_start("train", "rma", BOAT, *how, "--workers", 2, "--expert-updates", 50)
-    run, table = tmp_path / "run", tmp_path / "run" / "workers.json"
-
-    def rows() -> list[dict[str, Any]]:
-        return json.loads(table.read_text())["rows"] if table.exists() else []
-
-    wait_for(lambda: any(row["delivered"] for row in rows()) and Run.open(run).updates() >= 200)
+    run = tmp_path / "run"
+    wait_for(lambda: any(row["delivered"] for row in table(run)) and Run.open(run).updates() >= 200)
     shown = sparc_cli("workers", "run")
     assert shown.returncode == 0 and "of 2 workers running on this machine" in shown.stdout
     all_below = processes.descendants(learner.pid)
     assert {"raylet", "gcs_server"} <= {processes.name_of(found) for found in all_below}
-    folder = next(
-        Path(word.partition("=")[2])
-        for found in all_below
-        if processes.name_of(found) == "raylet"
-        for word in Path(f"/proc/{found.pid}/cmdline").read_text().split("\0")
-        if word.startswith("--session_dir=")
-    ).parent
+    folder = ray_folder(all_below)
     learner.kill()
     learner.wait()
     wait_for(lambda: not any(processes.is_alive(found) for found in all_below), 10)  # as the documentation promises
@@ -221,3 +224,34 @@ def test_nothing_is_left_when_the_learner_is_killed_and_the_run_goes_on_with_any
     sessions = Run.open(run).manifest()["sessions"]
     assert [entry.get("workers", 0) for entry in sessions] == [2, 1, 0]
     assert checkpoint.load(run / "checkpoints" / str(updates))[1]["phase"] == "adapter"
+
+
+def test_what_learner_and_pool_leave_when_they_are_killed_at_once_goes_with_the_next_session(
+    sparc_start: Any, tmp_path: Path, tiny_yaml: Path
+) -> None:
+    how = ("--config", tiny_yaml, "--run-dir", "run", "--updates", 10**6, "--replay-capacity", 4000, "--workers", 1)
+    learner = sparc_start("train", "only-obs", BOAT, *how)
+    run = tmp_path / "run"
+    wait_for(lambda: any(row["delivered"] for row in table(run)))
+    below = processes.descendants(learner.pid)
+    pool = next(found for found in below if "sparc.training.workers.pool" in command(found))
+    folder = ray_folder(below).parent
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for pid in (pool.pid, learner.pid):
+        os.kill(pid, signal.SIGSTOP)
+    learner.kill()
+    os.kill(pool.pid, signal.SIGKILL)
+    learner.wait()
+    assert folder.exists()
+
+    going = sparc_start("resume", "run")
+    wait_for(lambda: not folder.exists() and not any(processes.is_alive(found) for found in below))
+    wait_for(lambda: any(row["delivered"] for row in table(run)))
+    going.send_signal(signal.SIGINT)
+    _, err = going.communicate(timeout=60)
+    assert going.returncode == 130, err
+
+
+def command(process: Process) -> str:
+    """Return the command line of a process."""
+    return Path(f"/proc/{process.pid}/cmdline").read_text().replace("\0", " ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import queue
 import secrets
@@ -18,10 +19,12 @@ from typing import Any
 
 import sparc
 from sparc.errors import RunFailure
+from sparc.files import is_held
 from sparc.machine import PARENT
 from sparc.training.workers import processes, wire
 from sparc.training.workers.messages import Begin, Blocks, Status
 
+PREFIX, LOCK = "sparc-", "lock"  # of a pool's folder, and in it
 LONGEST_FOLDER = 40  # characters: Ray's sockets lie up to 65 deeper, and a socket's path has at most 107
 NICE = 5  # of simulators: the learner comes first, yet on a busy machine they must not starve, as with Ray's 15
 END_SECONDS = 8.0  # that a pool has to end by itself
@@ -49,6 +52,8 @@ class Link:
         with ExitStack() as undo:  # where the disk is full, or there are too many files or processes
             self.folder = private_folder()
             undo.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            self.lock = hold(self.folder)
+            undo.callback(os.close, self.lock)
             self.sock, theirs = socket.socketpair()
             undo.enter_context(self.sock)
             # a run's first steps are waited for, and simulators bring them in no time
@@ -67,7 +72,7 @@ class Link:
             return subprocess.Popen(
                 # -P: a file ray.py beside the user must not take Ray's place
                 [sys.executable, "-P", "-m", self.module, str(theirs), str(self.folder)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs], env=own,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs, self.lock], env=own,
                 start_new_session=True,  # Ctrl-C is for the learner, which lets the workers hand over what they have
             )  # fmt: skip
 
@@ -126,6 +131,9 @@ class Link:
                 processes.kill(self.status.processes)
             self.sock.close()
             processes.remove_folder(self.folder)
+            if self.lock >= 0:
+                os.close(self.lock)
+                self.lock = -1
 
     def _read(self) -> None:
         with suppress(EOFError):
@@ -188,5 +196,24 @@ def private_folder() -> Path:
     """Make a folder that only we can read, with a name short enough for the sockets in it."""
     for parent in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
         if len(parent) + len("/sparc-12345678") <= LONGEST_FOLDER and os.access(parent, os.W_OK):
-            return Path(tempfile.mkdtemp(prefix="sparc-", dir=parent))
+            sweep(Path(parent))
+            return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     raise RunFailure("no temporary folder with a short name can be written: set TMPDIR to one, such as /tmp.")
+
+
+def hold(folder: Path) -> int:
+    """Lock a folder for as long as this process or its pool lives, and return the lock's descriptor."""
+    new = folder / f"{LOCK}.new"
+    descriptor = os.open(new, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    new.rename(folder / LOCK)  # held as soon as it has its name: see `sweep`
+    return descriptor
+
+
+def sweep(parent: Path) -> None:
+    """Remove what a learner and a pool that were killed at once have left: Ray's daemons and their folder."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        with suppress(OSError):  # another process may be removing it
+            if folder.stat().st_uid == os.getuid() and (folder / LOCK).is_file() and not is_held(folder / LOCK):
+                processes.kill(processes.naming(folder))
+                processes.remove_folder(folder)

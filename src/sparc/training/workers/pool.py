@@ -12,8 +12,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -53,6 +54,7 @@ class Pool:
         self.delivered = 0
         self.looked = self.told = NEVER
         self.room = 0
+        self.joined = False  # a cluster
         threading.Thread(target=self.read, daemon=True).start()
 
     # The learner
@@ -111,14 +113,20 @@ class Pool:
         """Start Ray on this machine, or connect to a cluster."""
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if self.begin.cluster is not None:
-            with one_line(f"the Ray cluster at {self.begin.cluster} does not take us"):
-                ray.init(address=self.begin.cluster, **common)
+            address = self.begin.cluster
+            with one_line(f"cannot join the Ray cluster at {address}", partial(join_remedy, address)):
+                ray.init(address=address, **common)
+            self.joined = True
             return
         with one_line("Ray cannot be started"):  # in a folder of its own, for it lets everybody write there
             ray.init(
                 num_cpus=len(self.slots), num_gpus=0, include_dashboard=False, object_store_memory=STORE_BYTES,
                 _temp_dir=str(self.folder / "r"), _node_ip_address="127.0.0.1", **common,
             )  # fmt: skip
+
+    def refused(self) -> bool:
+        """Return whether a session's first pool could not join its cluster; later, one that is away may come back."""
+        return self.begin.cluster is not None and not self.joined and self.begin.first_incarnation == 0
 
     def place(self) -> None:
         """Start the workers that are missing, as far as there is room."""
@@ -139,7 +147,7 @@ class Pool:
         waiting = sum(slot.state == "waiting" for slot in self.slots)
         if waiting and now - self.told >= TELL_SECONDS:
             self.told = now
-            placed = len(self.slots) - waiting
+            placed = sum(slot.state in ("starting", "running") for slot in self.slots)
             self.send(Note(f"{placed} of {len(self.slots)} workers placed, {waiting} wait for room on the cluster."))
 
     def ask(self) -> None:
@@ -253,12 +261,27 @@ class Pool:
 
 
 @contextmanager
-def one_line(what: str) -> Iterator[None]:
+def one_line(what: str, remedy: Callable[[str], str] | None = None) -> Iterator[None]:
     """Turn whatever Ray raises into one line."""
     try:
         yield
     except Exception as error:
-        raise RuntimeError(f"{what}: {' '.join(str(error).split())[:300]}") from error
+        text = " ".join(str(error).split())
+        raise RuntimeError(f"{what}: {text[:300] if remedy is None else remedy(text)}") from error
+
+
+def join_remedy(address: str, text: str) -> str:
+    """Return what to do where a cluster cannot be joined, by what Ray says."""
+    if "token" in text.lower():
+        return "its token is missing here: copy ~/.ray/auth_token from its first machine and set RAY_AUTH_MODE=token"
+    if "version mismatch" in text.lower():
+        return f"{text[:200]}. Install the cluster's versions of Ray and Python here"
+    if "node" in text.lower():
+        return f"this machine is no node of it: run `ray start --address {address}` here first"
+    return (
+        "no Ray of this version answers there, or its token is another one: compare the address with what `ray start "
+        "--head` printed, and ~/.ray/auth_token with the file on its first machine"
+    )
 
 
 def said(error: RayError) -> tuple[str, bool]:
@@ -280,7 +303,7 @@ def main() -> None:
     try:
         pool.run()
     except Exception as error:
-        pool.send(Failed(" ".join(str(error).split()), final=False))
+        pool.send(Failed(" ".join(str(error).split()), final=pool.refused()))
         raise
     finally:
         if pool.begin.cluster is not None:

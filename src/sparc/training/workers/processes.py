@@ -55,6 +55,16 @@ def name_of(process: Process) -> str:
         return ""
 
 
+def naming(folder: Path) -> list[Process]:
+    """Return the live processes whose command line names a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.fsencode(folder) in (process / "cmdline").read_bytes() and (fields := _stat(int(process.name))):
+                found.append(Process(int(process.name), int(fields[19])))
+    return found
+
+
 def kill(processes: list[Process]) -> None:
     """End processes at once; those that are gone already are left alone."""
     for process in processes:
