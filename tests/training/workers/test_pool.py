@@ -17,6 +17,7 @@ import sparc
 from sparc.errors import RunFailure
 from sparc.runs import checkpoint
 from sparc.runs.run import Run
+from sparc.training.replay import Replay
 from sparc.training.workers import processes, source
 from sparc.training.workers.messages import Limits
 from sparc.training.workers.processes import Process
@@ -166,6 +167,31 @@ def test_pools_that_die_again_and_again_end_the_run_which_is_saved(
         killer.join()
     assert len(killed) == 3
     assert Run.open(tmp_path / "run").updates() == 0
+
+
+def test_a_pool_that_dies_during_a_checkpoint(
+    session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
+    saved, flush = [], Replay.flush
+
+    def kill_and_flush(replay: Replay) -> None:
+        saved.append(session.updates)
+        if len(saved) == 2:  # of the first, at update 0, nobody delivers yet
+            link = session.source.link
+            assert link is not None
+            link.process.kill()
+            link.process.wait()
+        flush(replay)
+
+    monkeypatch.setattr(Replay, "flush", kill_and_flush)
+    fields = {**tiny, "evaluate_every": 100, "replay_capacity": 4000}
+    run = sparc.train(
+        "only-obs", BOAT, run_dir=tmp_path / "run", workers=1, report=session.report, updates=400, **fields
+    )
+    assert any("The pool of workers ended" in note for note in session.notes) and len(saved) >= 5
+    for number in checkpoint.numbers(run / "checkpoints"):
+        checkpoint.load(run / "checkpoints" / str(number))
+    assert Run.open(run).updates() == 400
 
 
 def table(run: Path) -> list[dict[str, Any]]:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pooling import wait_for
+from pooling import Session, wait_for
 
+import sparc
 from sparc.training.workers import processes
 
 pytestmark = [pytest.mark.torcs, pytest.mark.process]
@@ -42,3 +43,30 @@ def test_the_simulator_dies_with_its_worker(torcs: Any, tmp_path: Path) -> None:
     finally:
         worker.kill()
         worker.communicate()
+
+
+def test_a_race_trains_through_a_pool_and_a_killed_simulator_is_replaced(
+    torcs: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
+    session = Session(monkeypatch)
+
+    def story() -> None:
+        session.wait_for(session.running)
+        session.learns()
+        worker = session.rows()[0]["pid"]
+        simulators = processes.descendants(worker)
+        assert simulators
+        processes.kill(simulators)
+        session.wait_for(lambda: any("was lost (it was ended by SIGKILL)" in note for note in session.notes))
+        session.arrives()
+        row = session.rows()[0]
+        assert (row["pid"], row["restarts"]) == (worker, 0)  # the worker itself has lived on
+
+    fields = {**tiny, "num_envs": 2, "replay_capacity": 4000, "evaluate_every": 50_000}
+    session.run(
+        lambda: sparc.train(
+            "only-obs", "RacePowerMass-forza-v0", preset="mujoco", run_dir=tmp_path / "run", workers=1,
+            report=session.report, updates=10**8, **fields,
+        ),
+        story,
+    )  # fmt: skip
