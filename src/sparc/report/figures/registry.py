@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from sparc.report.figures.adaptation import adaptation, adaptation_remarks, has_latents, has_traces, latent_map
 from sparc.report.figures.continual import STAGE_FIGURES
-from sparc.report.figures.curves import curve_remarks, has_history_lengths, has_one_stage, history_length, learning_curves
+from sparc.report.figures.curves import (
+    curve_remarks,
+    has_history_lengths,
+    has_one_stage,
+    history_length,
+    learning_curves,
+)
 from sparc.report.figures.draws import DRAW_FIGURES
 from sparc.report.figures.entry import DrawnFigure, FigureEntry
 from sparc.report.figures.races import RACE_FIGURES
