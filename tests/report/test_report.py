@@ -23,8 +23,8 @@ from sparc.report import stats
 from sparc.report.figures.entry import DrawnFigure
 from sparc.report.figures.registry import FIGURES
 from sparc.report.page import write_report
-from sparc.report.page.answer import endpoint_verdict
 from sparc.report.page.data import ReportData
+from sparc.report.page.primary import endpoint_verdict
 from sparc.suites.results import EnvResults, Results
 from sparc.text import count, duration, fraction, number, ranges
 
@@ -241,7 +241,7 @@ def test_primary_endpoints_come_first_and_are_corrected_for_their_number(tmp_pat
     opening = answer.split("The answer first ")[1].split(" Everything else")[0]
     assert opening == (
         "Out of distribution, Oracle is better than SPARC in every test. SPARC is not clearly different from RMA in "
-        "any test; SPARC has no results to compare with history-input in any test. Of the 6 comparisons, named "
+        "any test; SPARC has no results to compare with History Input in any test. Of the 6 comparisons, named "
         "before the first run, 2 are clear at the 5 % level when corrected for their number (Holm), with 5 seeds per "
         "method."
     )
