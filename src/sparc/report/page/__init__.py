@@ -63,6 +63,7 @@ def write_report(results: Results, path: Path, figures: Sequence[DrawnFigure]) -
         pictures=pictures.groups(results, figures),
         runs=runs.table(data),
         regions=runs.regions(data),
+        sample_sizes=tables.sample_sizes(),
         commands=data.manifest["commands"],
     )
 
