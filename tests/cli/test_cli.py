@@ -9,15 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from answers import complaint, succeed
 
 import sparc
 from sparc import cli
+from sparc.acting.evaluate import Evaluation
 from sparc.cli import bench, benches
 from sparc.config import make_config
 from sparc.runs import checkpoint
+from sparc.runs.load import load_expert
 from sparc.runs.run import Run
 from sparc.training.loop import Trainer
 from sparc.watch import laps as race_replay
@@ -148,6 +151,29 @@ def test_a_run_that_is_only_read_is_evaluated_elsewhere(sparc_cli: Cli, copy: Pa
     assert "picture: new/results/10-grid3.png" in out
     names = {file.name for file in (tmp_path / "new" / "results").iterdir()}
     assert names == {*(f"10-grid3.{kind}" for kind in ("csv", "json", "png")), "10-trace.csv", "10-adaptation.json"}
+
+
+def test_the_expert_is_evaluated_beside_its_policy(
+    tiny_run: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(tiny_run("sparc"), tmp_path / "run"))
+    assert cli.main(["evaluate", str(run), "--grid", "3"]) == 0
+    policy = {file.name: file.read_bytes() for file in (run / "evaluations").iterdir()}
+    assert cli.main(["evaluate", str(run), "--grid", "3", "--expert"]) == 0
+    assert "sparc expert" in capsys.readouterr().out
+    names = {file.name for file in (run / "evaluations").iterdir()} - policy.keys()
+    assert names == {f"10-expert-grid3.{kind}" for kind in ("csv", "json", "png")}
+    assert all((run / "evaluations" / name).read_bytes() == content for name, content in policy.items())
+    summary = json.loads((run / "evaluations" / "10-expert-grid3.json").read_text())
+    assert summary["expert"] is True and summary["reads"] == "context"
+    rows = Evaluation.read_csv(run / "evaluations" / "10-expert-grid3.csv")
+    expert, contexts = load_expert(Run.open(run), 10), Run.open(run).space.grid(3)
+    assert expert is not None
+    np.testing.assert_array_equal(rows.returns, sparc.evaluate(expert, BOAT, contexts).returns)  # the same starts
+    assert cli.main(["evaluate", str(run), "--expert", "--adaptation"]) == 2
+    assert "leave out one of them" in capsys.readouterr().err
+    assert cli.main(["evaluate", str(tiny_run("only-obs")), "--expert"]) == 2
+    assert "has no expert beside its policy: leave out --expert" in capsys.readouterr().err
 
 
 PARTS = {

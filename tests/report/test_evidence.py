@@ -11,9 +11,9 @@ from synthetic import CARS, ENVS, make_races, make_results
 from sparc.report import stats
 from sparc.report.figures.suite import differences
 from sparc.report.page import idle, tables, training
-from sparc.report.page.answer import primary, sentences
 from sparc.report.page.data import ReportData
-from sparc.suites.results import Results
+from sparc.report.page.primary import primary, sentences
+from sparc.suites.results import EXPERT, Results
 
 CHEETAH, HOPPER = ENVS[:2]
 PAIRS = [["sparc", "rma"], ["sparc", "history-input"]]
@@ -53,6 +53,29 @@ def test_the_answer_names_tests_where_they_differ_and_says_where_seeds_are_too_f
     two = sentences(named([["sparc", "rma"], ["history-input", "rma"]], seeds=(0,)))
     assert two[0].endswith("SPARC and History Input are not shown to be better than RMA in any test.")
     assert "none is clear" in one[2] and one[2].endswith("with 1 seed per method.")
+
+
+def test_the_answer_describes_how_the_first_method_does_against_one_that_knows_nothing() -> None:
+    levels = {"sparc": 1.0, "rma": 0.5, "history-input": 1.5, "only-obs": 0.5, "oracle": 2.0}
+    data = named(PAIRS, methods=levels)
+    shown = primary(data)
+    assert shown is not None and shown.baselines == "SPARC is better than Only Obs in every test"
+    assert [one.second for one in data.endpoints] == ["rma"] * 3 + ["history-input"] * 3  # it is no endpoint
+    mixed = named(PAIRS, methods=levels | {"only-obs": 1.5}, gaps=tuple((HOPPER, "only-obs", s) for s in range(5)))
+    shown = primary(mixed)
+    assert shown is not None and shown.baselines == (
+        "SPARC is worse than Only Obs in WindHalfCheetah-v5 and WindWalker2d-v5; "
+        "SPARC has no results to compare with Only Obs in WindHopper-v5"
+    )
+    endpoint = named([["sparc", "only-obs"]], methods=levels)
+    shown = primary(endpoint)
+    assert shown is not None and not shown.baselines  # it stands among the endpoints
+
+
+def test_methods_without_results_are_called_by_their_titles() -> None:
+    better, rest, _ = sentences(named([["sparc", "rma"], ["sparc", "history-input H=5"]], methods={"sparc": 1.0}))
+    assert better.endswith("SPARC is not shown to be better than RMA or History Input H=5 in any test.")
+    assert "RMA and History Input H=5" in rest
 
 
 def test_the_answer_of_a_race_names_a_measure_only_where_the_other_says_something_else() -> None:
@@ -166,7 +189,36 @@ def test_when_each_seed_reaches_the_papers_return() -> None:
     assert training.reached(ReportData(results)) is None
 
 
-def test_the_expert_stands_beside_its_policy_at_the_tested_checkpoint() -> None:
+def test_the_expert_stands_beside_its_policy_in_and_out_of_distribution() -> None:
+    results = make_results((CHEETAH, HOPPER), {"sparc": 1.0, "rma": 1.0, "only-obs": 1.0}, seeds=(0, 1, 2), grid=5)
+    part = results.envs[CHEETAH]
+    gains = {0: 10.0, 2: 30.0}  # the expert of seed 1 was not tested
+    for key, seeds in part.returns.items():
+        for seed, returns in seeds.items():
+            gain = gains.get(seed, np.nan) if key == "sparc" else np.nan  # as it is read from a table
+            part.measures.setdefault(key, {})[seed] = {EXPERT: returns + np.where(part.ind, gain, 2 * gain)}
+    for curve in part.curves["rma"].values():
+        curve.measures[EXPERT] = curve.returns  # known from training, but nobody has tested it
+    for member in results.manifest["members"]:
+        member["checkpoint"] = 300_000
+    table = training.experts(ReportData(results))
+    assert table is not None and [row.name for row in table.rows] == ["SPARC", "RMA"]
+    assert list(table.columns) == [f"{env}, {region}" for env in (CHEETAH, HOPPER) for region in ("OOD", "IND")]
+    for cells, region, gain in (
+        (table.rows[0].cells[:2], "ood", (20, 60)),
+        (table.rows[0].cells[2:4], "ind", (10, 30)),
+    ):
+        policy = part.matrix("sparc", region).mean(axis=1)[[0, 2]]
+        for cell, values in zip(cells, (policy, policy + gain), strict=True):
+            assert cell.text == tables.spread(*stats.mean_sem(values), 2, 0)
+        assert [note.text for note in cells[0].notes] == ["2 of 3 seeds ⚠"]
+        lost = tables.spread(*stats.mean_sem(gain), 2, 0, signed=True)
+        assert [note.text for note in cells[1].notes] == [lost, "2 of 3 seeds ⚠"]
+    rest = [*table.rows[0].cells[4:], *table.rows[1].cells]
+    assert all(cell.gap and cell.text == "–" for cell in rest)
+
+
+def test_of_results_without_tested_experts_those_in_training_are_shown() -> None:
     results = make_results((CHEETAH,), {"sparc": 1.0, "only-obs": 1.0}, seeds=(0, 1), grid=3)
     assert training.experts(ReportData(results)) is None
     for seed, curve in results.envs[CHEETAH].curves["sparc"].items():

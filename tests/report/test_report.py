@@ -23,8 +23,8 @@ from sparc.report import stats
 from sparc.report.figures.entry import DrawnFigure
 from sparc.report.figures.registry import FIGURES
 from sparc.report.page import write_report
-from sparc.report.page.answer import endpoint_verdict
 from sparc.report.page.data import ReportData
+from sparc.report.page.primary import endpoint_verdict
 from sparc.suites.results import EnvResults, Results
 from sparc.text import count, duration, fraction, number, ranges
 
@@ -241,7 +241,7 @@ def test_primary_endpoints_come_first_and_are_corrected_for_their_number(tmp_pat
     opening = answer.split("The answer first ")[1].split(" Everything else")[0]
     assert opening == (
         "Out of distribution, Oracle is better than SPARC in every test. SPARC is not clearly different from RMA in "
-        "any test; SPARC has no results to compare with history-input in any test. Of the 6 comparisons, named "
+        "any test; SPARC has no results to compare with History Input in any test. Of the 6 comparisons, named "
         "before the first run, 2 are clear at the 5 % level when corrected for their number (Holm), with 5 seeds per "
         "method."
     )
@@ -302,6 +302,43 @@ def test_runs_with_and_without_workers_in_one_average_are_noted(tmp_path: Path) 
     for member in results.manifest["members"]:
         member["workers"] = 4
     assert told not in words(write(tmp_path, results)[1])
+
+
+def test_runs_of_several_commits_or_of_an_unknown_one_are_noted(tmp_path: Path) -> None:
+    results = make_results(
+        envs=(CHEETAH,), methods={"sparc": 1.0}, seeds=(0, 1, 2), grid=3, gaps=((CHEETAH, "sparc", 2),)
+    )
+    first, second, _ = results.manifest["members"]  # the third is not done
+    told = "Not all runs are from one commit of the code:"
+    for commits, said in (
+        (("a" * 40, "a" * 40), ""),
+        (("a" * 40, "b" * 40 + "+changes"), "1 run of aaaaaaaa and 1 run of bbbbbbbb+changes."),
+        (("a" * 40, None), "1 run of aaaaaaaa and 1 run of an unknown one."),
+        ((None, None), "2 runs of an unknown one."),
+    ):
+        first["commit"], second["commit"] = commits
+        text = words(write(tmp_path, results)[1])
+        assert (told in text) == bool(said) and said in text
+
+
+def test_each_run_has_the_command_that_makes_it_again(tmp_path: Path) -> None:
+    results = make_results(envs=(CHEETAH,), methods={"sparc": 1.0}, seeds=(0, 3), grid=3)
+    own = results.manifest["members"][0]
+    own["config"] = {"env": f"my_file:{CHEETAH}", "method": "sparc"}
+    text = words(write(tmp_path, results)[1])
+    for env, seed, rest in ((f"my_file:{CHEETAH}", 0, " --allow-import"), (CHEETAH, 3, "")):
+        again = f"sparc suite run made --updates 300000 --envs {env} --methods sparc --seeds {seed}"
+        assert f"again: {again} --run-dir again/made{rest} " in text
+
+
+def test_the_page_says_how_many_seeds_a_difference_needs(tmp_path: Path) -> None:
+    html = write(tmp_path, make_results(grid=3))[1]
+    title = "To see a difference of this size, so many seeds are needed"
+    needed = dict(zip(map(words, re.findall(r"<th scope=\"col\".*?</th>", part_of(html, title))), 
+                      map(int, cells_of(html, title, "Seeds needed")), strict=True))  # fmt: skip
+    assert {size.strip(): seeds for size, seeds in needed.items()} == {
+        "0.5": 64, "0.75": 29, "1": 17, "1.25": 12, "1.5": 9, "2": 6, "2.5": 4, "3": 4,
+    }  # fmt: skip
 
 
 def test_captions_say_what_a_reader_must_know(tmp_path: Path) -> None:

@@ -117,6 +117,12 @@ def test_a_loaded_policy_acts_as_in_training_bit_for_bit(
     trained = actions(Policy(method.policy(state), method.spec))
     np.testing.assert_array_equal(actions(policy), trained)
     assert np.ptp(trained, axis=0).min() > 0  # the observation matters
+    expert, variants = load.load_expert(run, 0), method.variants(state)
+    assert (expert is None) == (DESCRIBED[name, phase][2] is None) == ("expert" not in variants)
+    if expert is not None:
+        assert (expert.reads, expert.spec.encoder, expert.spec.psi) == ("context", "context-encoder", None)
+        np.testing.assert_array_equal(actions(expert), actions(Policy(variants["expert"], method.spec)))
+        assert not np.array_equal(actions(expert), trained)
     ours, theirs = (checkpoint.flatten(tree, "") for tree in (psi, method.psi(state)))
     assert ours.keys() == theirs.keys() and (psi is None) == (policy.spec.psi is None)
     assert all(np.array_equal(ours[part], theirs[part]) for part in ours)

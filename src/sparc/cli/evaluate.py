@@ -22,6 +22,7 @@ GRID = 21  # contexts per feature of a test
 EXAMPLES = """\
 sparc evaluate RUN
 sparc evaluate RUN --grid 11 --episodes 3 --checkpoint last
+sparc evaluate RUN --expert                  (SPARC, RMA: told the context)
 sparc evaluate RUN --out results             (the run may be read-only)
 sparc evaluate RUN --variant updated         (racing)
 sparc evaluate RUN --cars rally-07 kart-03   (racing: RaceCars)"""
@@ -50,6 +51,10 @@ def add(commands: Commands) -> None:
     some.add_argument("--count", type=parse_int(), metavar="N", help="races of car models: only N of the test cars")
     evaluate.add_argument("--out", type=Path, metavar="DIR", help="a folder to write into (default RUN/evaluations)")
     evaluate.add_argument(
+        "--expert", action="store_true",
+        help="test the expert beside the policy, which observes the context, in the same contexts from the same starts",
+    )  # fmt: skip
+    evaluate.add_argument(
         "--adaptation", action="store_true", help="also switch the context in mid-episode and map ψ(c) and φ(h)"
     )
 
@@ -68,6 +73,8 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
     part = choose_part(run.config.env, parsed.cars, parsed.count)
     if part and parsed.adaptation:
         raise UserError("--adaptation covers all test contexts: leave out --cars and --count.")
+    if parsed.expert and parsed.adaptation:
+        raise UserError("--adaptation is about the policy, an expert need not adapt: leave out one of them.")
 
     from sparc.cli.display import step_bar, summary_table
     from sparc.envs.measures import RETURN
@@ -82,10 +89,11 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
     space = run.space
     contexts = part.contexts if part else space.grid(grid)
     options = tested_with(run, parsed.variant)
+    who = f"{run.config.method}{' expert' * parsed.expert}"
     where = f", {variant}" if (variant := variant_of(run, parsed.variant)) else ""
 
     def draw(evaluation: Evaluation, stem: Path) -> None:
-        title = f"{run.config.method}, {run.config.env}{where}, {number_of(stem):,} updates"
+        title = f"{who}, {run.config.env}{where}, {number_of(stem):,} updates"
         heatmap({title: evaluation}, space, stem.with_suffix(".png"), entry.criteria)
 
     if parsed.out is None:
@@ -94,9 +102,9 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
         if entry.prepare:
             with step_bar(entry.preparing, entry.prepared) as progress:
                 entry.prepare_tests(contexts, options, while_wanted(progress))
-        with step_bar(f"{run.config.method} on {run.config.env}", "episodes") as progress:
+        with step_bar(f"{who} on {run.config.env}", "episodes") as progress:
             which = parsed.checkpoint or "best", while_wanted(progress), parsed.variant
-            evaluation, stem = evaluate_run(run, grid, parsed.episodes, *which, part, parsed.out, draw)
+            evaluation, stem = evaluate_run(run, grid, parsed.episodes, *which, part, parsed.out, draw, parsed.expert)
         number, note = number_of(stem), ""
         if parsed.adaptation:
             with step_bar("switching contexts in mid-episode") as progress:
@@ -106,7 +114,7 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
     if note:
         print(f"note: no trace of a switch: {note}", file=sys.stderr)
     heading = f"{run.config.env}{where}, checkpoint {number}"
-    summary_table({run.config.method: evaluation}, heading, criteria=entry.criteria)
+    summary_table({who: evaluation}, heading, criteria=entry.criteria)
     if stages := stage_means(run, evaluation):
         means = "; ".join(entry.criteria.outcome(of) if of else "no cell" for of in stages)
         print(f"mean {'return ' * (entry.criteria.judged_by == (RETURN,))}in the region of each stage: {means}")

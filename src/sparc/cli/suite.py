@@ -7,8 +7,13 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparc.cli.parser import Commands, Parser, parse_int
+from sparc.plugins import named_module
+
+if TYPE_CHECKING:
+    from sparc.suites.suite import Suite
 
 GROUP_EXAMPLES = """\
 sparc suite list
@@ -100,28 +105,32 @@ def run_suite(parsed: argparse.Namespace) -> int:
 
     WorkerOptions(suite.workers).check()  # once, instead of in each run
     runner = Runner(suite, folder, parsed.jobs, published)
-    count, all_planned = len(runner.members), len(planned(parsed.suite, folder).members())
+    plan = planned(parsed.suite, folder)
+    count, all_planned = len(runner.members), len(plan.members())
     others = f" (of {all_planned} in the folder's plan)" if all_planned > count else ""
     print(f"{suite.name}: {count} run{'s' * (count > 1)}{others} in {folder}, {runner.jobs} at a time", flush=True)
     done = runner.run()
     print(runner.conclusion())
     if done:
-        print(f"next: {command_of(parsed, 'report', ('run_dir', 'published'))}")
+        print(f"next: {command_of(parsed, plan, 'report', ('run_dir', 'published'))}")
         return 0
     states = {status.state for status in runner.statuses.values()}
     if states & {"waiting", "stopped"}:
         options = ("updates", "seeds", "envs", "methods", "jobs", "run_dir", "published")
-        print(f"continue with: {command_of(parsed, 'run', options)}")
+        print(f"continue with: {command_of(parsed, plan, 'run', options)}")
     return runner.exit_code or int(bool(states & {"failed", "other config"}))
 
 
-def command_of(parsed: argparse.Namespace, action: str, options: Sequence[str]) -> str:
-    """Return the command line of an action on the suite with the same options."""
+def command_of(parsed: argparse.Namespace, plan: Suite, action: str, options: Sequence[str]) -> str:
+    """Return the command line of an action on the suite with the same options.
+
+    What the folder's plan names is in a file, whoever named it first, so that its modules need --allow-import.
+    """
     words = ["sparc", "suite", action, parsed.suite]
     for name in options:
         if value := getattr(parsed, name):
             words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
-    if getattr(parsed, "allow_import", False):
+    if getattr(parsed, "allow_import", False) or any(map(named_module, [*plan.envs, *plan.methods])):
         words.append("--allow-import")
     return shlex.join(words)
 

@@ -5,6 +5,7 @@ A checkpoint describes its own policy by a Spec, so no environment, simulator or
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from sparc.envs.registry import EnvEntry, get_env, make_vector_env
 from sparc.errors import UserError
 from sparc.methods import get_method
 from sparc.methods.build import build_policy
-from sparc.methods.nets import ContextEncoder, Encoder
+from sparc.methods.nets import Actor, ContextEncoder, Encoder
 from sparc.methods.spec import Spec
 from sparc.runs import checkpoint
 from sparc.runs.run import Run
@@ -36,13 +37,30 @@ def load(run_dir: str | Path, which: str | int = "best") -> Policy:
 
 def load_with_psi(run: Run, number: int) -> tuple[Policy, ContextEncoder | None]:
     """Load a checkpoint's policy and the ψ that its φ learned to guess; None where no adapter acts."""
+    policy, psi = load_both(run, number)
+    return policy, psi if isinstance(psi, ContextEncoder) else None
+
+
+def load_expert(run: Run, number: int) -> Policy | None:
+    """Load the expert beside a checkpoint's policy: the same trunk, with ψ(c) of the true context in the place of φ(h).
+
+    None where no adapter acts.
+    """
+    policy, psi = load_both(run, number)
+    if psi is None or policy.spec.psi is None:
+        return None
+    spec = dataclasses.replace(policy.spec, reads=psi.reads, encoder=policy.spec.psi, psi=None)
+    return Policy(Actor(policy.actor.trunk, psi, policy.actor.norm), spec)
+
+
+def load_both(run: Run, number: int) -> tuple[Policy, Encoder | None]:
+    """Load a checkpoint's policy and the encoder of its expert, of whatever kind."""
     folder = run.checkpoints / str(number)
     meta = checkpoint.load_meta(folder)
     run.check_config(number, meta["config"])
     if (entry := find_env(run.config.env)) is not None:
         check_env(run, meta, entry)
-    policy, psi = load_policy(folder, meta) if "spec" in meta else load_from_state(run, folder)
-    return policy, psi if isinstance(psi, ContextEncoder) else None
+    return load_policy(folder, meta) if "spec" in meta else load_from_state(run, folder)
 
 
 def load_policy(folder: Path, meta: checkpoint.Meta) -> tuple[Policy, Encoder | None]:

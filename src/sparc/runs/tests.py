@@ -15,7 +15,8 @@ from sparc.acting.evaluate import Evaluation, evaluate
 from sparc.contexts import ContextSpace, Finite
 from sparc.envs.contextual import ProgressCall
 from sparc.envs.registry import get_env
-from sparc.errors import UserError
+from sparc.errors import SparcError, UserError
+from sparc.runs import checkpoint
 from sparc.runs.run import Run
 from sparc.seals import changed_files, is_intact
 
@@ -59,12 +60,27 @@ def damaged(stem: Path, error: Exception) -> UserError:
 
 
 def stem_of(
-    run: Run, number: int, grid: int, episodes: int, variant: str | None = None, part: Part | None = None
+    run: Run,
+    number: int,
+    grid: int,
+    episodes: int,
+    variant: str | None = None,
+    part: Part | None = None,
+    expert: bool = False,
 ) -> Path:
-    """Name the files of an evaluation, by the variant and the part of the contexts that it is of."""
-    contexts = part.word if part else f"grid{grid}"
-    parts = (f"{number}-{contexts}" + (f"x{episodes}" if episodes > 1 else ""), variant_of(run, variant))
+    """Name the files of an evaluation, of the policy or its expert, by the variant and the part of the contexts."""
+    contexts = (part.word if part else f"grid{grid}") + (f"x{episodes}" if episodes > 1 else "")
+    parts = (str(number), "expert" * expert, contexts, variant_of(run, variant))
     return run.evaluations / "-".join(filter(None, parts))
+
+
+def has_expert(run: Run, number: int) -> bool:
+    """Return whether a checkpoint has an expert beside its policy; a damaged one, or one of format 1, does not say."""
+    try:
+        meta = checkpoint.load_meta(run.checkpoints / str(number))
+    except SparcError:
+        return False
+    return meta.get("spec", {}).get("psi") is not None
 
 
 def variant_of(run: Run, asked: str | None = None) -> str:
@@ -118,15 +134,17 @@ def evaluate_run(
     part: Part | None = None,
     out: Path | None = None,
     draw: Callable[[Evaluation, Path], object] | None = None,
+    expert: bool = False,
 ) -> tuple[Evaluation, Path]:
     """Evaluate a run's checkpoint on the grid; write rows and summary; return the files' common stem.
 
     variant is one of the environment's, or "default" for none; without it, tests are as in training. A test in a part
     of the contexts has files of its own, which suites do not read. With out, nothing is written into the run. draw may
-    write a picture, at the stem with another suffix.
+    write a picture, at the stem with another suffix. expert: instead of the policy the expert beside it, which observes
+    the context, in the same contexts from the same starts; it has files of its own as well.
     """
     from sparc.acting.probe import make_probe
-    from sparc.runs.load import load_with_psi
+    from sparc.runs.load import load_expert, load_with_psi
 
     number = run.choose(which)
     env, space = run.config.env, run.space
@@ -135,7 +153,9 @@ def evaluate_run(
         count = len(part.contexts)
     if count * episodes > MAX_ROWS:
         raise UserError(f"{count * episodes:,} episodes are more than {MAX_ROWS:,}: lower --grid or --episodes.")
-    policy, psi = load_with_psi(run, number)
+    policy, psi = (load_expert(run, number), None) if expert else load_with_psi(run, number)
+    if policy is None:
+        raise UserError(f"Checkpoint {number} of {run.path} has no expert beside its policy: leave out --expert.")
     probe = make_probe(policy, psi, space, get_env(env).probes)
     options = tested_with(run, variant)
     contexts = part.contexts if part else space.grid(grid)
@@ -145,12 +165,13 @@ def evaluate_run(
     ind = space.is_train(evaluation.contexts)  # in any stage of the run
     evaluation = dataclasses.replace(evaluation, ind=ind, measures=evaluation.measures | readings)
     stages = stage_means(run, evaluation)
-    stem = stem_of(run, number, grid, episodes, variant, part)
+    stem = stem_of(run, number, grid, episodes, variant, part, expert)
     if out is not None:
         stem = out / stem.name
     stem.parent.mkdir(parents=True, exist_ok=True)
     about = {"method": run.config.method, "env": env, "seed": run.config.seed, "updates": number, "checkpoint": which,
              "grid": grid, "episodes": episodes, "reads": policy.reads, "options": options,
+             **({"expert": True} if expert else {}),
              **({"stages": [of and of["mean"] for of in stages]} if stages else {})}  # fmt: skip
     if part:
         del about["grid"]

@@ -20,7 +20,7 @@ from sparc.runs import checkpoint
 from sparc.runs.run import Run
 from sparc.suites.idle import idle_returns
 from sparc.suites.published import Published
-from sparc.suites.results import EXPLAINED, VARIANTS, Curve, EnvResults, Results, label
+from sparc.suites.results import EXPERT, EXPLAINED, VARIANTS, Curve, EnvResults, Results, label
 from sparc.suites.stages import describe as describe_stages
 from sparc.suites.stages import read_stages
 from sparc.suites.status import Status, finished, status_of
@@ -125,7 +125,7 @@ def describe(member: Member, status: Status, folder: Path) -> dict[str, Any]:
 
 def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, Any]:
     """Put a run's results in their places and name the checkpoint that they are of."""
-    number, evaluation, trace, latents, elsewhere = finished(suite, run)
+    number, evaluation, trace, latents, elsewhere, expert = finished(suite, run)
     for place, tested in ((part, evaluation), *((part.variants[name], tested) for name, tested in elsewhere.items())):
         if not np.array_equal(tested.cells()[0], part.contexts):
             raise UserError(OTHER_CONTEXTS)
@@ -136,6 +136,8 @@ def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, A
                 "they are the older ones, and run the suite."
             )
     if latents and len(latents.psi) != len(part.contexts):
+        raise UserError(OTHER_CONTEXTS)
+    if expert is not None and not np.array_equal(expert.cells()[0], part.contexts):
         raise UserError(OTHER_CONTEXTS)
     scores = [record for record in run.records() if record["kind"] == "evaluation"]
     updates, means = (np.array([record[key] for record in scores], float) for key in ("updates", "mean_return"))
@@ -148,6 +150,8 @@ def add(part: EnvResults, suite: Suite, member: Member, run: Run) -> dict[str, A
                 for name in wanted if any(name in record for record in scores)}  # fmt: skip
     name, seed = label(member.method, member.variation), member.config.seed
     add_cells(part, name, seed, evaluation)
+    if expert is not None:
+        part.measures[name][seed][EXPERT] = expert.cells()[2]
     for variant, tested in elsewhere.items():
         add_cells(part.variants[variant], name, seed, tested)
     part.curves.setdefault(name, {})[seed] = Curve(updates, means, phase, measures)

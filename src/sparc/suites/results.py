@@ -22,9 +22,10 @@ ByMember = dict[str, dict[int, Value]]  # label → seed → what that run gave
 PROTAGONIST, RIVAL = 2, 1  # the prominence of methods that comparisons are about, and of those they meet first
 APART = ", "  # between an environment and the variant of it that was tested
 VARIANTS = {"expert": "the expert, told the context", "newest": "the newest weights"}  # beside what is shipped
+EXPERT = "expert_return"  # of a test, beside the policy's; of an evaluation during training likewise
 # What explains a run, at every evaluation during training.
 EXPLAINED = (
-    "expert_return", "newest_return", "adapter_error_0", "adapter_error_10", "adapter_error_50", "q_bias",
+    EXPERT, "newest_return", "adapter_error_0", "adapter_error_10", "adapter_error_50", "q_bias",
     "discounted_return", "dormant_actor", "dormant_critic", "entropy", "temperature", "critic_gradient_norm",
     "critic_clipped",
 )  # fmt: skip

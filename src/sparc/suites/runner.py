@@ -67,7 +67,7 @@ class Runner:
 
     def run(self) -> bool:
         """Work until every member is done or failed, or until a signal; return whether all are done."""
-        self.find_damage()
+        self.statuses = {member: self.fully_tested(member, status) for member, status in self.statuses.items()}
         for member, status in self.statuses.items():
             if status.state in ("failed", "other config"):
                 self.tell(member, f"{status.state}: {status.note}")
@@ -83,11 +83,14 @@ class Runner:
         self.exit_code = stop.exit_code
         return all(status.state in ("published", "done") for status in self.statuses.values())
 
-    def find_damage(self) -> None:
-        """Let members wait for a new test whose rows are damaged; the status does not read them."""
-        for member, status in self.statuses.items():
-            if status.state == "done" and next_test(self.suite, Run.open(self.folder / member.path)):
-                self.statuses[member] = replace(status, state="waiting", note="the rows of a test are damaged")
+    def fully_tested(self, member: Member, status: Status) -> Status:
+        """Return a member's status; one that is done waits if its expert is not tested yet, or a test is damaged.
+
+        The status reads no rows, and a report needs no expert.
+        """
+        if status.state != "done" or not next_test(self.suite, run := Run.open(self.folder / member.path)):
+            return status
+        return replace(status, state="in use" if run.is_locked() else "waiting", note="a test is missing or damaged")
 
     def step(self) -> bool:
         """Look after the processes, start new ones; False when there is nothing left to wait for."""
@@ -130,7 +133,7 @@ class Runner:
             del self.processes[member]
             self.conclude(member, process.returncode)
         elif state == "in use":
-            self.statuses[member] = status_of(self.suite, member, self.folder)
+            self.statuses[member] = self.fully_tested(member, status_of(self.suite, member, self.folder))
 
     def fail(self, member: Member, note: str) -> None:
         """Mark a member as failed and print why."""
@@ -181,7 +184,8 @@ class Runner:
                     f"sparc: killed by {signal.Signals(-code).name}{' (out of memory?)' if code == -9 else ''}.\n"
                 )
         failed = code not in (0, STOPPED)  # someone may stop a member alone: it is started again
-        before, status = self.statuses[member].state, status_of(self.suite, member, self.folder)
+        before = self.statuses[member].state
+        status = self.fully_tested(member, status_of(self.suite, member, self.folder))
         self.statuses[member] = status
         if code == 0 and member in self.begun:
             self.measure(before, status, *self.begun[member])

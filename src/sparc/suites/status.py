@@ -14,7 +14,7 @@ from sparc.errors import RunFailure, SparcError
 from sparc.runs.adaptations import check_adaptation, read_adaptation
 from sparc.runs.metrics import read_metrics
 from sparc.runs.run import Run
-from sparc.runs.tests import read_evaluation, read_summary, stem_of, variant_of
+from sparc.runs.tests import has_expert, read_evaluation, read_summary, stem_of, variant_of
 from sparc.suites.suite import Member, Suite, fixed_length
 
 State = Literal["training", "evaluating", "failed", "in use", "other config", "stopped", "waiting", "published", "done"]
@@ -109,18 +109,26 @@ class Finished(NamedTuple):
     trace: Trace
     latents: Latents | None
     elsewhere: dict[str, Evaluation]  # by variant
+    expert: Evaluation | None = None  # in the default test; None: it has none, or nobody has tested it
 
 
 def finished(suite: Suite, run: Run) -> Finished:
     """Return the best checkpoint with its evaluations and its adaptation, if all of that is there and whole."""
     number = run.choose("best")
     tests = {name: tested(suite, run, number, asked) for name, asked in tests_of(suite, run).items()}
-    return Finished(number, tests.pop(""), *read_adaptation(run, number, suite.grid), tests)
+    expert = tested_expert(suite, run, number)
+    return Finished(number, tests.pop(""), *read_adaptation(run, number, suite.grid), tests, expert)
 
 
 def tested(suite: Suite, run: Run, number: int, variant: str | None = None) -> Evaluation:
     """Return a checkpoint's evaluation in the environment as in training, or in a variant of it."""
     return read_evaluation(stem_of_test(suite, run, number, variant))
+
+
+def tested_expert(suite: Suite, run: Run, number: int) -> Evaluation | None:
+    """Return the evaluation of the expert beside a checkpoint's policy; None where there is none (yet)."""
+    stem = stem_of(run, number, suite.grid, suite.episodes, tests_of(suite, run)[""], expert=True)
+    return read_evaluation(stem) if stem.with_suffix(".json").exists() else None
 
 
 def stem_of_test(suite: Suite, run: Run, number: int, variant: str | None = None) -> Path:
@@ -134,17 +142,24 @@ def stem_of_test(suite: Suite, run: Run, number: int, variant: str | None = None
 def next_test(suite: Suite, run: Run) -> list[str]:
     """Return the options of `sparc evaluate RUN` for the first test that a trained run lacks; none if it lacks none.
 
-    A test whose rows are damaged is lacking too.
+    A test whose rows are damaged is lacking too. The expert comes last: without its test a run is done all the same, as
+    runs of earlier versions are.
     """
-    number = run.choose("best")
-    for name, asked in tests_of(suite, run).items():
+    number, tests = run.choose("best"), tests_of(suite, run)
+    variants = {name: ["--variant", asked] if asked else [] for name, asked in tests.items()}
+    for name, asked in tests.items():
         try:
             tested(suite, run, number, asked)
             if not name:
                 read_adaptation(run, number, suite.grid)
         except SparcError:
-            return [*(["--variant", asked] if asked else []), *([] if name else ["--adaptation"])]
-    return []
+            return [*variants[name], *([] if name else ["--adaptation"])]
+    try:
+        if tested_expert(suite, run, number) is not None or not has_expert(run, number):
+            return []
+    except SparcError:
+        pass
+    return [*variants[""], "--expert"]
 
 
 def log_of(path: Path) -> Path:

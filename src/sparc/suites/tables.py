@@ -2,6 +2,7 @@
 
 manifest.json        the suite, its environments' contexts, every member: its run, checkpoint, state, versions
 cells-<env>.csv      a row per member and context of the grid: the mean return over the episodes, and measures of it;
+                     of a policy with an adapter also expert_return, of the expert beside it, who knows the context;
                      a context that has a name and more than two features goes by its name, as in the manifest's labels
 cells-<env>-<variant>.csv  the same in a variant of the environment
 curves-<env>.csv     a row per member and evaluation during training: the mean return in the IND settings that

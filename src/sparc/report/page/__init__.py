@@ -7,7 +7,20 @@ from pathlib import Path
 
 from sparc.report.figures.entry import DrawnFigure
 from sparc.report.html import write_page
-from sparc.report.page import answer, continual, idle, maps, measures, pictures, probes, races, runs, tables, training
+from sparc.report.page import (
+    answer,
+    continual,
+    idle,
+    maps,
+    measures,
+    pictures,
+    primary,
+    probes,
+    races,
+    runs,
+    tables,
+    training,
+)
 from sparc.report.page.data import ReportData
 from sparc.suites.results import Results
 
@@ -32,6 +45,7 @@ def write_report(results: Results, path: Path, figures: Sequence[DrawnFigure]) -
         data=maps.script_data(data),
         sections={key: name for key, name in SECTIONS.items() if not missing.get(key)},
         head=runs.head(data),
+        primary=primary.primary(data),
         answer=answer.answer(data),
         races=bool(data.races),
         measured=[
@@ -49,6 +63,7 @@ def write_report(results: Results, path: Path, figures: Sequence[DrawnFigure]) -
         pictures=pictures.groups(results, figures),
         runs=runs.table(data),
         regions=runs.regions(data),
+        sample_sizes=tables.sample_sizes(),
         commands=data.manifest["commands"],
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sparc.envs.measures import RETURN
 from sparc.report import stats
 from sparc.report.page import races
-from sparc.report.page.data import REGIONS, Endpoint, ReportData, Source
+from sparc.report.page.data import REGIONS, ReportData, Source
 from sparc.text import MISSING, joined, number, slug
 
 VERDICTS = {  # the symbol says it without colour
@@ -98,34 +98,9 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A primary endpoint in the table of them."""
-
-    test: str
-    pair: str
-    measure: str
-    verdict: tuple[str, str, str]
-    difference: str
-    interval: str
-    p: str  # Welch's
-    pooled_p: str
-    seeds: str
-    needed: str  # seeds to see a difference of this size
-
-
-@dataclass(frozen=True)
-class Primary:
-    """What the suite was made to find out, in three sentences, and all endpoints."""
-
-    sentences: list[str]
-    rows: list[Row]
-
-
-@dataclass(frozen=True)
 class Answer:
     """The first section of the page."""
 
-    primary: Primary | None
     comparisons: list[Comparison]
     means: str
     links_lead_to: str
@@ -140,124 +115,7 @@ def answer(data: ReportData) -> Answer:
     mapped = [test in data.mapped for test in data.parts]
     targets = ["the map of the difference"] * any(mapped) + ["the table of cars"] * (not all(mapped))
     compared = dict.fromkeys(means(data, name, tests[0]) for (name, _), tests in judged_by(data).items())
-    return Answer(primary(data), comparisons, joined(list(compared)), " or ".join(targets))
-
-
-def primary(data: ReportData) -> Primary | None:
-    """Return what the primary endpoints say; None where the suite has named none."""
-    if not data.endpoints:
-        return None
-    rows = [primary_row(data, endpoint, endpoint_verdict(endpoint)) for endpoint in data.endpoints]
-    return Primary(sentences(data), rows)
-
-
-def sentences(data: ReportData) -> list[str]:
-    """Return the answer in three sentences: where the first methods are better, where not, and how sure that is."""
-    found: dict[str, list[Endpoint]] = {kind: [] for kind in VERDICTS}
-    for endpoint in data.endpoints:
-        found[endpoint_verdict(endpoint)].append(endpoint)
-    firsts = list(dict.fromkeys(name_of(data, endpoint.first) for endpoint in data.endpoints))
-    better = f"{clauses(data, found['better'], 'is better than')}."
-    if not found["better"]:
-        seconds = dict.fromkeys(name_of(data, endpoint.second) for endpoint in data.endpoints)
-        verb = "is" if len(firsts) == 1 else "are"
-        better = f"{joined(firsts)} {verb} not shown to be better than {' or '.join(seconds)} in any test."
-    others = {
-        "worse": clauses(data, found["worse"], "is worse than"),
-        "open": clauses(data, found["open"], "is not clearly different from"),
-        "few": clauses(data, found["few"], "has too few seeds to be told from"),
-        "same": clauses(data, found["same"], "has runs without a spread beside"),
-        "none": clauses(data, found["none"], "has no results to compare with"),
-    }
-    denied = {kind: said.replace("in every test", "in any test") for kind, said in others.items() if kind != "worse"}
-    rest = "; ".join(filter(None, (others | denied).values()))
-    clear, total = len(found["better"]) + len(found["worse"]), len(data.endpoints)
-    compared = [endpoint.comparison for endpoint in data.endpoints if endpoint.comparison]
-    seeds = sorted({number for one in compared for number in (one.x_seeds, one.y_seeds)})
-    runs = (
-        f"{seeds[0]}{f' to {seeds[-1]}' * (len(seeds) > 1)} seed{'s' * (seeds[-1] > 1)} per method"
-        if seeds
-        else "no run"
-    )
-    return [
-        f"Out of distribution, {better}",
-        f"{rest}." if rest else "This holds in every test.",
-        f"Of the {total} comparisons, named before the first run, {clear or 'none'} "
-        f"{'is' if clear < 2 else 'are'} clear at the 5 % level when corrected for their number (Holm), with {runs}.",
-    ]
-
-
-def clauses(data: ReportData, endpoints: list[Endpoint], verb: str) -> str:
-    """Return endpoints of one verdict in words: SPARC is better than RMA in A and B, and than Only Obs in C."""
-    pairs = dict.fromkeys((endpoint.first, endpoint.second) for endpoint in endpoints)
-    groups: dict[tuple[str, str], list[str]] = {}  # by the first method and the tests: the second ones
-    for first, second in pairs:
-        mine = [one for one in endpoints if (one.first, one.second) == (first, second)]
-        groups.setdefault((first, where(data, mine)), []).append(name_of(data, second))
-    said, preposition, before = list[str](), verb.split()[-1], ""
-    for (first, tests), seconds in groups.items():
-        begin = f"{name_of(data, first)} {verb}" if first != before else preposition
-        said.append(f"{begin} {joined(seconds)} {tests}")
-        before = first
-    return ", and ".join(said)
-
-
-def where(data: ReportData, endpoints: list[Endpoint]) -> str:
-    """Return the tests of one pair's endpoints in words, with the measures where not all of a test are among them."""
-    measures: dict[str, list[str]] = {}
-    for endpoint in endpoints:
-        measures.setdefault(endpoint.test, []).append(endpoint.measure)
-    whole = [test for test, names in measures.items() if set(names) == set(data.judged_by(test))]
-    if len(whole) == len(data.parts) > 1:
-        return "in every test"
-    titles = {test: joined([data.measure(test, name).title for name in names]) for test, names in measures.items()}
-    return f"in {joined([test if test in whole else f'{test} ({titles[test]})' for test in measures])}"
-
-
-def name_of(data: ReportData, key: str) -> str:
-    """Return the name of a label, also where the suite has no run of it."""
-    return data.names.get(key, key)
-
-
-def endpoint_verdict(endpoint: Endpoint) -> str:
-    """Return the key of VERDICTS that a primary endpoint belongs to, by its corrected p-value."""
-    if endpoint.comparison is None:
-        return "none"
-    if math.isnan(endpoint.p):
-        few = min(endpoint.comparison.x_seeds, endpoint.comparison.y_seeds) < stats.MIN_RUNS
-        return "few" if few else "same"
-    if endpoint.p < 1 - stats.CONFIDENCE:
-        return {"ahead": "better", "behind": "worse", "equal": "open"}[endpoint.comparison.lead]
-    return verdict(endpoint.comparison) if endpoint.comparison.verdict == "open" else "open"
-
-
-def primary_row(data: ReportData, endpoint: Endpoint, kind: str) -> Row:
-    """Return a primary endpoint as a row of their table."""
-    test, name, comparison = endpoint.test, endpoint.measure, endpoint.comparison
-    shown, pair = data.measure(test, name), f"{name_of(data, endpoint.first)} against {name_of(data, endpoint.second)}"
-    if comparison is None:
-        return Row(test, pair, shown.heading, (kind, *VERDICTS[kind]), *[MISSING] * 6)
-    value, low, high = comparison.difference
-    spreads = [data.values(test, key, "ood", name).mean(axis=1) for key in (endpoint.first, endpoint.second)]
-    pooled = math.sqrt(sum(runs.var(ddof=1) for runs in spreads) / 2) if min(map(len, spreads)) > 1 else math.nan
-    needed = stats.seeds_needed(value / pooled) if pooled > 0 else None
-    return Row(
-        test,
-        pair,
-        shown.heading,
-        (kind, *VERDICTS[kind]),
-        number(value, shown.digits, True),
-        f"{number(low, shown.digits, True)} to {number(high, shown.digits, True)}" if math.isfinite(low) else MISSING,
-        p_value(endpoint.p),
-        p_value(endpoint.pooled_p),
-        f"{comparison.x_seeds} and {comparison.y_seeds}",
-        f"{needed}" if needed else f"> {stats.MOST_SEEDS}" if pooled > 0 else MISSING,
-    )
-
-
-def p_value(p: float) -> str:
-    """Return a p-value as text."""
-    return MISSING if math.isnan(p) else f"{p:.2g}" if p >= 0.001 else "< 0.001"
+    return Answer(comparisons, joined(list(compared)), " or ".join(targets))
 
 
 def judged_by(data: ReportData) -> dict[tuple[str, str], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ class Head:
     missing: str  # how many these are
     edited: str  # tables that were changed by hand
     mixed: list[str]  # methods of which some runs had workers and some had not
+    commits: str  # that the runs are of several commits, or of an unknown one; empty: of one
 
 
 def head(data: ReportData) -> Head:
@@ -53,12 +55,46 @@ def head(data: ReportData) -> Head:
     ]
     missing = f"{len(members) - done} of {plural(len(members), 'run')}"
     edited = joined(manifest.get("edited", []))
-    return Head(manifest["about"], summary, ". ".join(filter(None, made)), gaps(data), missing, edited, mixed(data))
+    return Head(
+        manifest["about"],
+        summary,
+        ". ".join(filter(None, made)),
+        gaps(data),
+        missing,
+        edited,
+        mixed(data),
+        commits(data),
+    )
 
 
 def short(commits: str) -> str:
     """Return commits by their first digits, and whether there were changes."""
     return ", ".join(f"{commit[:8]}{commit[40:]}" for commit in commits.split(", "))
+
+
+def commits(data: ReportData) -> str:
+    """Return from which commits the runs with results are, unless all are from one."""
+    found = Counter(member.get("commit") for member in data.members if member["state"] == "done")
+    if len(found) < 2 and None not in found:
+        return ""
+    return joined(
+        [f"{plural(runs, 'run')} of {short(commit) if commit else 'an unknown one'}" for commit, runs in found.items()]
+    )
+
+
+def command(data: ReportData, member: dict[str, Any]) -> str:
+    """Return the command that trains and tests a run again, if need be with others of its seed, in a new folder."""
+    suite, config = data.manifest["commands"][0].split(" --")[0], member["config"]
+    env, method = (config.get(name, member[name]) for name in ("env", "method"))
+    given = {
+        "updates": data.manifest["updates"],
+        "envs": env,
+        "methods": method,
+        "seeds": member["seed"],
+        "run-dir": f"again/{data.manifest['suite']}",
+    }
+    words = [suite, *(f"--{name} {value}" for name, value in given.items())]
+    return " ".join([*words, "--allow-import"] if ":" in f"{env}{method}" else words)
 
 
 def seed_list(seeds: set[int]) -> str:
@@ -144,7 +180,11 @@ def run(data: ReportData, member: dict[str, Any]) -> Run:
         for name, (text, value) in run_values(data, member).items()
     ]
     noted = {name: member.get(name) for name in ("commit", "workers")}
-    details = [f"folder: {member['run']}", *(f"{name}: {value}" for name, value in noted.items() if value)] + [
+    details = [
+        f"folder: {member['run']}",
+        f"again: {command(data, member)}",
+        *(f"{name}: {value}" for name, value in noted.items() if value),
+    ] + [
         line
         for name in ("versions", "machine", "config")
         for line in [f"{name}:", *(f"  {entry}: {listed(value)}" for entry, value in member[name].items())]

@@ -13,6 +13,7 @@ from sparc.report.page.data import REGIONS, ReportData, Source
 from sparc.text import MISSING, count, joined, number
 
 STAR = "★"
+EFFECTS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)  # differences in standard deviations
 
 
 class Note(NamedTuple):
@@ -186,6 +187,21 @@ def worst_quarters(data: ReportData, tests: Sequence[str]) -> Table:
     columns = {test: [region.upper() for region in data.parts[test].regions] for test in tests}
     note = "Of every run the quarter of its cells with the lowest return, averaged: what to expect where it is weakest."
     return Table("Mean return in the worst quarter of cells ± s.e.m. over seeds", columns, rows, note)
+
+
+def sample_sizes() -> Table:
+    """Return how many seeds of each method it takes to see differences of several sizes."""
+    needed = {f"{effect:g}": stats.seeds_needed(effect) for effect in EFFECTS}
+    note = (
+        "In standard deviations over the seeds of one method: a difference of 400 between methods whose seeds have a "
+        "standard deviation of 200 is 2. Seeds of each method with which "
+        f"{100 * stats.POWER:.0f} of 100 suites find it, by a two-sided test at {100 * (1 - stats.CONFIDENCE):.0f} %, "
+        "for one comparison by itself: several that are corrected for their number need more."
+    )
+    row = Row("Seeds needed", [Cell(f"{seeds}") for seeds in needed.values()])
+    return Table(
+        "To see a difference of this size, so many seeds are needed", {effect: [] for effect in needed}, [row], note
+    )
 
 
 def aggregates(data: ReportData) -> Table | None:

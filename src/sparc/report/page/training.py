@@ -1,8 +1,9 @@
-"""Tables from the evaluations during training: when runs reach the paper's return, and what their experts get."""
+"""What explains the returns of policies: when runs reach the paper's return, and what their experts get."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,8 @@ import numpy as np
 from sparc.report.page.data import ReportData, label_of
 from sparc.report.page.tables import GAP, Cell, Note, Table, missing_seeds, row, spread
 from sparc.report.stats import mean_sem
-from sparc.suites.results import Curve
+from sparc.suites.results import EXPERT, Curve
 from sparc.text import MISSING, number
-
-EXPERT = "expert_return"
 
 
 def last_phase(curve: Curve) -> Any:
@@ -63,7 +62,56 @@ def first_share(curve: Curve, value: float, updates: float | None) -> float:
 
 
 def experts(data: ReportData) -> Table | None:
-    """Return the returns of policies beside those of their experts, at the checkpoints that are tested."""
+    """Return the returns of policies beside those of their experts: of the test or, where no expert had one, before."""
+    places = [(env, region) for env, part in data.results.envs.items() for region in part.regions]
+    if not any(tested_pairs(data, *place, key) for place in places for key in data.names):
+        return experts_in_training(data)
+    known = [key for key in data.names if any(pairs(data, env, key) for env in data.results.envs)]
+    labels = [key for key in data.names if key in known or any(tested_pairs(data, *place, key) for place in places)]
+    rows = [row(data, key, [cell for place in places for cell in tested_cells(data, *place, key)]) for key in labels]
+    note = (
+        "The expert is the same network with the true context in the place of what the policy estimates from history, "
+        "in the same contexts from the same starts; over the runs whose expert was tested. Below: the expert’s return "
+        "minus the policy’s, within each run: what is lost by estimating."
+    )
+    columns = {f"{env}, {region.upper()}": ["policy", "expert"] for env, region in places}
+    return Table("Policy and expert: mean return ± s.e.m. over seeds", columns, rows, note)
+
+
+def tested_pairs(data: ReportData, env: str, region: str, key: str) -> list[tuple[float, float]]:
+    """Return policy's and expert's mean return over the cells of a region, of each run whose expert was tested."""
+    part = data.results.envs[env]
+    cells = part.ind if region == "ind" else ~part.ind
+    found = []
+    for seed, returns in part.returns.get(key, {}).items():
+        expert = part.measures.get(key, {}).get(seed, {}).get(EXPERT)
+        if expert is not None and np.isfinite(expert[cells]).all():
+            found.append((float(returns[cells].mean()), float(expert[cells].mean())))
+    return found
+
+
+def tested_cells(data: ReportData, env: str, region: str, key: str) -> list[Cell]:
+    """Return the two cells of a label in a region of an environment."""
+    found = tested_pairs(data, env, region, key)
+    if not found:
+        return [GAP, replace(GAP, edge=False)]
+    count, planned = len(found), data.seeds(env, key)[1]
+    policy, expert = zip(*found, strict=True)
+    missing = [Note(f"{count} of {planned} seeds ⚠", warn=True)] if count < planned else []
+    lost = spread(*mean_sem(np.subtract(expert, policy)), count, data.digits[env], signed=True)
+    return [
+        Cell(
+            spread(*mean_sem(values), count, data.digits[env]),
+            data.source(env, key),
+            notes=notes,
+            edge=values is policy,
+        )
+        for values, notes in ((policy, missing), (expert, [Note(lost), *missing]))
+    ]
+
+
+def experts_in_training(data: ReportData) -> Table | None:
+    """Return the same from the evaluation in training of the checkpoints that are tested."""
     labels = [key for key in data.names if any(pairs(data, env, key) for env in data.results.envs)]
     envs = [env for env in data.results.envs if any(pairs(data, env, key) for key in labels)]
     if not labels:
