@@ -9,7 +9,6 @@ import yaml
 
 import sparc
 from sparc.deploy.contract import results
-from sparc.errors import UserError
 from sparc.runs.adaptations import adapt_run
 from sparc.runs.run import Run
 from sparc.runs.tests import evaluate_run, read_evaluation, stem_of
@@ -46,12 +45,16 @@ def run(suite: Suite, tmp_path: Path) -> Run:
     return run
 
 
+def damage(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-3])
+
+
 def part_of(results: Results) -> EnvResults:
     return results.envs[BOAT]
 
 
 def test_the_expert_of_an_earlier_run_is_tested_when_the_suite_is_run_again(
-    suite: Suite, run: Run, tmp_path: Path
+    suite: Suite, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "runs"
     (member,) = (runner := Runner(suite, folder)).members
@@ -73,8 +76,16 @@ def test_the_expert_of_an_earlier_run_is_tested_when_the_suite_is_run_again(
 
     stem.with_suffix(".csv").write_text("damaged")
     assert next_test(suite, run) == ["--expert"]
-    with pytest.raises(UserError, match="damaged"):
-        finished(suite, run)
+    assert finished(suite, run).expert is None  # the policy's results stand
+
+    stem.with_suffix(".csv").unlink()
+    stem.with_suffix(".json").unlink()
+    number = run.choose("best")
+    damage(run.checkpoints / str(number) / "policy.safetensors")
+    (member,) = (runner := Runner(suite, folder)).members
+    assert runner.run()  # nor does it fail where the expert cannot be tested
+    assert runner.statuses[member].state == "done" and member in runner.without_expert
+    assert "its expert could not be tested" in capsys.readouterr().err
 
 
 def test_tables_keep_the_experts_return_and_those_without_it_are_read(suite: Suite, run: Run, tmp_path: Path) -> None:

@@ -34,7 +34,18 @@ from sparc.runs.run import Run
 from sparc.runs.stages import Stage, first_stage
 from sparc.suites.plan import cost, seed_by_seed
 from sparc.suites.published import Published
-from sparc.suites.status import STATES, State, Status, last_error, log_of, newest, next_test, status_of, summary_of
+from sparc.suites.status import (
+    STATES,
+    State,
+    Status,
+    lacks_expert_alone,
+    last_error,
+    log_of,
+    newest,
+    next_test,
+    status_of,
+    summary_of,
+)
 from sparc.suites.suite import Member, Suite
 from sparc.text import duration
 
@@ -60,6 +71,7 @@ class Runner:
                 self.statuses[member] = published.status(member)
         self.processes: dict[Member, subprocess.Popen[bytes]] = {}
         self.begun: dict[Member, tuple[float, int]] = {}  # when its process began, and from how many updates
+        self.without_expert: set[Member] = set()  # whose expert could not be tested
         self.tests: dict[Member, list[str]] = {}  # which test its process makes, where it evaluates
         self.besides: dict[State, list[float]] = {}  # seconds that finished stages took besides their updates
         self.exit_code: int | None = None  # of a process that ends because of a signal, once there was one
@@ -88,7 +100,9 @@ class Runner:
 
         The status reads no rows, and a report needs no expert.
         """
-        if status.state != "done" or not next_test(self.suite, run := Run.open(self.folder / member.path)):
+        if status.state != "done" or member in self.without_expert:
+            return status
+        if not next_test(self.suite, run := Run.open(self.folder / member.path)):
             return status
         return replace(status, state="in use" if run.is_locked() else "waiting", note="a test is missing or damaged")
 
@@ -136,9 +150,15 @@ class Runner:
             self.statuses[member] = self.fully_tested(member, status_of(self.suite, member, self.folder))
 
     def fail(self, member: Member, note: str) -> None:
-        """Mark a member as failed and print why."""
+        """Mark a member as failed and print why; one whose expert alone could not be tested is done."""
         if member in self.processes:
             self.processes.pop(member).kill()
+        status = status_of(self.suite, member, self.folder)
+        if status.state == "done" and lacks_expert_alone(self.suite, Run.open(self.folder / member.path)):
+            self.without_expert.add(member)
+            self.statuses[member] = status
+            self.tell(member, f"done; its expert could not be tested: {note}")
+            return
         self.statuses[member] = Status("failed", self.statuses[member].updates, note=note)
         self.tell(member, f"failed: {note}")
 
@@ -228,7 +248,7 @@ class Runner:
                     process.kill()
                     self.tell(member, f"killed, it did not stop within {GRACE_SECONDS} s; its last checkpoint is kept")
                     process.wait()
-                self.statuses[member] = status_of(self.suite, member, self.folder)
+                self.statuses[member] = self.fully_tested(member, status_of(self.suite, member, self.folder))
         except KeyboardInterrupt:
             for process in self.processes.values():
                 process.kill()

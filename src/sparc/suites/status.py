@@ -109,14 +109,17 @@ class Finished(NamedTuple):
     trace: Trace
     latents: Latents | None
     elsewhere: dict[str, Evaluation]  # by variant
-    expert: Evaluation | None = None  # in the default test; None: it has none, or nobody has tested it
+    expert: Evaluation | None = None  # in the default test; None: it has none, or no sound test
 
 
 def finished(suite: Suite, run: Run) -> Finished:
     """Return the best checkpoint with its evaluations and its adaptation, if all of that is there and whole."""
     number = run.choose("best")
     tests = {name: tested(suite, run, number, asked) for name, asked in tests_of(suite, run).items()}
-    expert = tested_expert(suite, run, number)
+    try:
+        expert = tested_expert(suite, run, number)
+    except SparcError:  # it is tested again by the next `sparc suite run`
+        expert = None
     return Finished(number, tests.pop(""), *read_adaptation(run, number, suite.grid), tests, expert)
 
 
@@ -160,6 +163,11 @@ def next_test(suite: Suite, run: Run) -> list[str]:
     except SparcError:
         pass
     return [*variants[""], "--expert"]
+
+
+def lacks_expert_alone(suite: Suite, run: Run) -> bool:
+    """Return whether all that a trained run lacks is the test of its expert, without which it is done all the same."""
+    return next_test(suite, run)[-1:] == ["--expert"]
 
 
 def log_of(path: Path) -> Path:

@@ -140,7 +140,8 @@ def where(data: ReportData, endpoints: list[Endpoint]) -> str:
 def name_of(data: ReportData, key: str) -> str:
     """Return the name of a label, also where the suite has no run of it."""
     method, _, variation = key.partition(" ")
-    return data.names.get(key) or f"{described_method(method, {}).title} {variation}".strip()
+    described = data.manifest.get("methods", {}).get(method, {})
+    return data.names.get(key) or f"{described_method(method, described).title} {variation}".strip()
 
 
 def endpoint_verdict(endpoint: Endpoint) -> str:

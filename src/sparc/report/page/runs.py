@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sparc.contexts import Finite
+from sparc.plugins import named_module
 from sparc.report.page.data import REGIONS, ReportData, label_of
 from sparc.report.page.tables import budget
 from sparc.text import count, duration, fraction, joined, listed, number, plural, ranges
@@ -73,8 +74,9 @@ def short(commits: str) -> str:
 
 
 def commits(data: ReportData) -> str:
-    """Return from which commits the runs with results are, unless all are from one."""
-    found = Counter(member.get("commit") for member in data.members if member["state"] == "done")
+    """Return from which commits the runs with results are, unless all are from one; a run may be of several."""
+    done = [member.get("commit") for member in data.members if member["state"] == "done"]
+    found = Counter(commit for commits in done for commit in (commits.split(", ") if commits else [None]))
     if len(found) < 2 and None not in found:
         return ""
     return joined(
@@ -94,7 +96,7 @@ def command(data: ReportData, member: dict[str, Any]) -> str:
         "run-dir": f"again/{data.manifest['suite']}",
     }
     words = [suite, *(f"--{name} {value}" for name, value in given.items())]
-    return " ".join([*words, "--allow-import"] if ":" in f"{env}{method}" else words)
+    return " ".join([*words, "--allow-import"] if any(map(named_module, (env, method))) else words)
 
 
 def seed_list(seeds: set[int]) -> str:

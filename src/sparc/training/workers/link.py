@@ -8,6 +8,7 @@ import queue
 import secrets
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import sparc
 from sparc.errors import RunFailure
@@ -24,7 +25,8 @@ from sparc.machine import PARENT
 from sparc.training.workers import processes, wire
 from sparc.training.workers.messages import Begin, Blocks, Status
 
-PREFIX, LOCK = "sparc-", "lock"  # of a pool's folder, and in it
+PREFIX, RANDOM_CHARACTERS = "sparc-", 8  # of the name of a pool's folder, as `mkdtemp` makes it
+LOCK = "sparc-pool.lock"  # in it
 LONGEST_FOLDER = 40  # characters: Ray's sockets lie up to 65 deeper, and a socket's path has at most 107
 NICE = 5  # of simulators: the learner comes first, yet on a busy machine they must not starve, as with Ray's 15
 END_SECONDS = 8.0  # that a pool has to end by itself
@@ -52,8 +54,7 @@ class Link:
         with ExitStack() as undo:  # where the disk is full, or there are too many files or processes
             self.folder = private_folder()
             undo.callback(shutil.rmtree, self.folder, ignore_errors=True)
-            self.lock = hold(self.folder)
-            undo.callback(os.close, self.lock)
+            self.lock = undo.enter_context(hold(self.folder))
             self.sock, theirs = socket.socketpair()
             undo.enter_context(self.sock)
             # a run's first steps are waited for, and simulators bring them in no time
@@ -72,7 +73,7 @@ class Link:
             return subprocess.Popen(
                 # -P: a file ray.py beside the user must not take Ray's place
                 [sys.executable, "-P", "-m", self.module, str(theirs), str(self.folder)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs, self.lock], env=own,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs, self.lock.fileno()], env=own,
                 start_new_session=True,  # Ctrl-C is for the learner, which lets the workers hand over what they have
             )  # fmt: skip
 
@@ -131,9 +132,7 @@ class Link:
                 processes.kill(self.status.processes)
             self.sock.close()
             processes.remove_folder(self.folder)
-            if self.lock >= 0:
-                os.close(self.lock)
-                self.lock = -1
+            self.lock.close()
 
     def _read(self) -> None:
         with suppress(EOFError):
@@ -201,19 +200,21 @@ def private_folder() -> Path:
     raise RunFailure("no temporary folder with a short name can be written: set TMPDIR to one, such as /tmp.")
 
 
-def hold(folder: Path) -> int:
-    """Lock a folder for as long as this process or its pool lives, and return the lock's descriptor."""
+def hold(folder: Path) -> IO[bytes]:
+    """Lock a folder for as long as this process or its pool has the returned file open."""
     new = folder / f"{LOCK}.new"
-    descriptor = os.open(new, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    file = new.open("xb")
+    fcntl.flock(file, fcntl.LOCK_EX)
     new.rename(folder / LOCK)  # held as soon as it has its name: see `sweep`
-    return descriptor
+    return file
 
 
 def sweep(parent: Path) -> None:
     """Remove what a learner and a pool that were killed at once have left: Ray's daemons and their folder."""
-    for folder in parent.glob(f"{PREFIX}*"):
+    for folder in parent.glob(f"{PREFIX}{'?' * RANDOM_CHARACTERS}"):
         with suppress(OSError):  # another process may be removing it
-            if folder.stat().st_uid == os.getuid() and (folder / LOCK).is_file() and not is_held(folder / LOCK):
-                processes.kill(processes.naming(folder))
+            status = folder.lstat()
+            ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and (folder / LOCK).is_file()
+            if ours and not is_held(folder / LOCK):
+                processes.kill(processes.working_in(folder))
                 processes.remove_folder(folder)

@@ -266,21 +266,32 @@ def one_line(what: str, remedy: Callable[[str], str] | None = None) -> Iterator[
     try:
         yield
     except Exception as error:
-        text = " ".join(str(error).split())
+        text = " ".join(" ".join(map(str, causes(error))).split())
         raise RuntimeError(f"{what}: {text[:300] if remedy is None else remedy(text)}") from error
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what caused it: Ray says only there what is wrong."""
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
 def join_remedy(address: str, text: str) -> str:
     """Return what to do where a cluster cannot be joined, by what Ray says."""
-    if "token" in text.lower():
-        return "its token is missing here: copy ~/.ray/auth_token from its first machine and set RAY_AUTH_MODE=token"
-    if "version mismatch" in text.lower():
-        return f"{text[:200]}. Install the cluster's versions of Ray and Python here"
-    if "node" in text.lower():
+    lower = text.lower()
+    if "authentication token" in lower:
+        return (
+            "its token is missing here or another one: copy ~/.ray/auth_token from its first machine and set "
+            "RAY_AUTH_MODE=token"
+        )
+    if "version mismatch" in lower:
+        return f"{text[lower.index('version mismatch') :][:200]}. Install the cluster's versions of Ray and Python here"
+    if "no node info" in lower:
         return f"this machine is no node of it: run `ray start --address {address}` here first"
     return (
         "no Ray of this version answers there, or its token is another one: compare the address with what `ray start "
-        "--head` printed, and ~/.ray/auth_token with the file on its first machine"
+        f"--head` printed, and ~/.ray/auth_token with the file on its first machine. Ray says: {text[:200]}"
     )
 
 

@@ -55,12 +55,14 @@ def name_of(process: Process) -> str:
         return ""
 
 
-def naming(folder: Path) -> list[Process]:
-    """Return the live processes whose command line names a folder."""
-    found = []
+def working_in(folder: Path) -> list[Process]:
+    """Return our live Ray processes that were started for a folder: an option of theirs names a place in it."""
+    place, found = os.fsencode(folder) + b"/", []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if os.fsencode(folder) in (process / "cmdline").read_bytes() and (fields := _stat(int(process.name))):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            named = any(word.partition(b"=")[2].startswith(place) for word in words if word.startswith(b"--"))
+            if named and process.stat().st_uid == os.getuid() and (fields := _stat(int(process.name))):
                 found.append(Process(int(process.name), int(fields[19])))
     return found
 
