@@ -315,6 +315,9 @@ def test_runs_of_several_commits_or_of_an_unknown_one_are_noted(tmp_path: Path) 
         (("a" * 40, "b" * 40 + "+changes"), "1 run of aaaaaaaa and 1 run of bbbbbbbb+changes."),
         (("a" * 40, None), "1 run of aaaaaaaa and 1 run of an unknown one."),
         ((None, None), "2 runs of an unknown one."),
+        (("a" * 40, f"{'a' * 40}, {'b' * 40}"), "1 run of aaaaaaaa and 1 run of aaaaaaaa and bbbbbbbb."),
+        (("a" * 40, f"{'a' * 40}, ?"), "1 run of aaaaaaaa and 1 run of aaaaaaaa and an unknown one."),
+        ((f"{'a' * 40}, ?",) * 2, "2 runs of aaaaaaaa and an unknown one."),
     ):
         first["commit"], second["commit"] = commits
         text = words(write(tmp_path, results)[1])

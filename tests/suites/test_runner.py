@@ -1,5 +1,6 @@
 """Suites run for real, in processes of their own: to the end, killed on the way, with members that fail."""
 
+import errno
 import fcntl
 import io
 import json
@@ -233,6 +234,21 @@ def test_a_directory_of_another_config_is_left_alone(
     entry = gather(narrow, folder).manifest["members"][0]
     assert entry["state"] == "other config" and "width" in entry["note"] and entry["checkpoint"] is None
     assert str(tmp_path) not in entry["note"]
+
+
+def test_a_member_whose_folder_cannot_be_read_fails_and_the_others_go_on(
+    suite_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = Runner(read_suite(suite_file()), tmp_path / "runs")
+    member, other = runner.members[:2]
+
+    def unreadable(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error", "config.yaml")
+
+    monkeypatch.setattr("sparc.suites.runner.status_of", unreadable)
+    runner.attempt(unreadable, member)
+    assert runner.statuses[member].state == "failed" and runner.statuses[other].state == "waiting"
+    assert "failed: " in (told := capsys.readouterr().err) and "Input/output error" in told
 
 
 class Sleeper(Runner):

@@ -97,6 +97,13 @@ def test_a_suite_of_stages_runs_to_its_end(
     assert report.returncode == 0, report.stderr
     assert (folder / "report" / "figures" / f"stages-{BOAT}.svg").is_file()
 
+    # runs of a version with another default share are not this suite's
+    plan = yaml.safe_load((folder / "suite.yaml").read_text())
+    plan["stages"]["corner"]["keep"] = 0.25
+    (folder / "suite.yaml").write_text(yaml.safe_dump(plan, sort_keys=False))
+    status = sparc_cli("suite", "status", "stages")
+    assert status.returncode == 0 and "its keep is 0.5, not 0.25; move" in " ".join(status.stdout.split())
+
 
 def test_stages_go_on_from_the_runs_of_a_suite_beside(
     tiny: dict[str, Any], tmp_path: Path, sparc_cli: Callable[..., subprocess.CompletedProcess[str]]

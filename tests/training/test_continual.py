@@ -430,6 +430,12 @@ def test_a_parent_in_training_and_an_untrained_one(parent: Path, tmp_path: Path,
     (there / "file").touch()
     with pytest.raises(UserError, match="exists"):
         make_child(Run.open(parent), Stage(NEW), path=there)
+    copy = Run.open(shutil.copytree(parent, tmp_path / "untrained"))
+    for number in checkpoint.numbers(copy.checkpoints)[1:]:
+        shutil.rmtree(copy.checkpoints / str(number))
+    shutil.move(copy.checkpoints / str(checkpoint.numbers(copy.checkpoints)[0]), copy.checkpoints / "0")
+    with pytest.raises(UserError, match=r"checkpoint 0 of .* is untrained: train it first"):
+        make_child(copy, Stage(NEW), which=0, path=tmp_path / "run")
 
 
 def test_edited_stages_are_refused(child: Path, tmp_path: Path) -> None:

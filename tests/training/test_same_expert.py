@@ -15,7 +15,7 @@ PARTS = ("expert", "critics", "norm", "log_temperature")
 
 
 def learned(run: Path) -> dict[str, bytes]:
-    """What the first phase learned by reinforcement."""
+    """Return what the first phase learned by reinforcement."""
     arrays, meta = checkpoint.load(run / "checkpoints" / str(UPDATES))
     assert meta["updates"] == UPDATES
     return {name: array.tobytes() for name, array in arrays.items() if any(f".{part}" in name for part in PARTS)}

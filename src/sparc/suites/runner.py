@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,7 +127,8 @@ class Runner:
         before = self.statuses[member.parent]
         if before.state in ("failed", "other config"):
             self.fail(member, f"it continues {member.parent.path}, which is {before.state}.")
-        return before.updates >= member.parent.config.updates and before.state in (*STARTABLE, "evaluating", "done")
+        trained = before.updates >= member.parent.config.updates
+        return trained and before.state in (*STARTABLE, "evaluating", "in use", "done")
 
     def attempt(self, what: Callable[[Member], None], member: Member) -> None:
         """Do something with a member, whose failure must not stop the others."""
@@ -153,12 +154,13 @@ class Runner:
         """Mark a member as failed and print why; one whose expert alone could not be tested is done."""
         if member in self.processes:
             self.processes.pop(member).kill()
-        status = status_of(self.suite, member, self.folder)
-        if status.state == "done" and lacks_expert_alone(self.suite, Run.open(self.folder / member.path)):
-            self.without_expert.add(member)
-            self.statuses[member] = status
-            self.tell(member, f"done; its expert could not be tested: {note}")
-            return
+        with suppress(SparcError, OSError):  # whatever failed may fail again here
+            status = status_of(self.suite, member, self.folder)
+            if status.state == "done" and lacks_expert_alone(self.suite, Run.open(self.folder / member.path)):
+                self.without_expert.add(member)
+                self.statuses[member] = status
+                self.tell(member, f"done; its expert could not be tested: {note}")
+                return
         self.statuses[member] = Status("failed", self.statuses[member].updates, note=note)
         self.tell(member, f"failed: {note}")
 

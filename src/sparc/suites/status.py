@@ -21,6 +21,7 @@ State = Literal["training", "evaluating", "failed", "in use", "other config", "s
 STATES: tuple[State, ...] = get_args(State)
 
 
+CONTINUED = ("keep", "guard", "only_adapter", "no_context")  # how a stage continues another: its file may name none
 NEWEST_BYTES = 16_384  # of the metrics: enough for the last evaluation
 
 
@@ -66,6 +67,9 @@ def other_config(run: Run, member: Member) -> str:
     there, wanted = run.config.to_dict(), member.config.to_dict()
     if there["updates"] < wanted["updates"] and not fixed_length(run.config):
         del there["updates"], wanted["updates"]
+    if member.stage is not None and run.lineage.parent is not None:
+        there |= {name: getattr(run.lineage.parent, name) for name in CONTINUED}
+        wanted |= {name: getattr(member.stage, name) for name in CONTINUED}
     different = (name for name in wanted if there.get(name) != wanted[name])
     return next((f"its {name} is {there.get(name)}, not {wanted[name]}" for name in different), "")
 

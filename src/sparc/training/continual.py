@@ -100,6 +100,8 @@ def make_child(
     entry = get_env(parent.config.env)
     check_arguments(parent, stage, keep, guard, only_adapter)
     number = parent.choose(which)
+    if number == 0 and parent.lineage.parent is None:
+        raise UserError(f"checkpoint 0 of {parent.path} is untrained: train it first, `sparc resume`, or name another.")
     folder = parent.checkpoints / str(number)
     _, meta = checkpoint.load(folder)  # compares all checksums
     parent.check_config(number, meta["config"])
@@ -152,7 +154,7 @@ def check_arguments(parent: Run, stage: Stage, keep: float, guard: bool, only_ad
         raise UserError("a stage trains on ranges or on names: leave out --train-region or --train-cars.")
     if not 0.0 <= keep < 1.0:
         raise UserError(f"--keep must be a share of at least 0 and less than 1, not {keep:g}.")
-    entry, there = find_method(parent.config.method), checkpoint.numbers(parent.checkpoints)
+    entry = find_method(parent.config.method)
     if only_adapter and len(entry.phases) == 1:
         raise UserError(f"{entry.title} trains in one phase: leave out --only-adapter.")
     if guard and len(entry.phases) > 1 and not only_adapter:
@@ -160,8 +162,6 @@ def check_arguments(parent: Run, stage: Stage, keep: float, guard: bool, only_ad
             f"{entry.title}'s first phase replaces the parent's policy, which --guard could not keep: add "
             "--only-adapter, or leave out --guard."
         )
-    if there == [0] and parent.lineage.parent is None:
-        raise UserError(f"{parent.path} has only the untrained checkpoint 0: train it first, `sparc resume`.")
 
 
 def check_estimates(parent: Run, meta: checkpoint.Meta) -> None:

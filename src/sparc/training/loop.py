@@ -131,8 +131,10 @@ class Trainer:
             self.save()
             raise
         if stop.asked and self.updates < self.config.updates:
-            self.collector.finish()
-            self.save()
+            try:
+                self.collector.finish()
+            finally:
+                self.save()
 
     def train_until(self, stop: Stop) -> None:
         """Collect, learn, evaluate and save until the last update, or until somebody asks to stop."""

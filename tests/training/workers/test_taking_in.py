@@ -19,7 +19,7 @@ from pooling import wait_for
 from sparc.training.blocks import Block
 from sparc.training.replay import Replay
 from sparc.training.workers import link, source, wire
-from sparc.training.workers.messages import Begin, Blocks, Bye, Finish, Limits
+from sparc.training.workers.messages import Begin, Blocks, Bye, Failed, Finish, Limits
 from sparc.training.workers.traffic import Noise
 
 BOAT = "DriftingBoat-v0"
@@ -171,8 +171,9 @@ def test_collecting_is_limited(clock: Clock, monkeypatch: pytest.MonkeyPatch) ->
     for name in ("publish", "watch", "write_table"):
         monkeypatch.setattr(made, name, lambda *_: None)
     made.config = SimpleNamespace(random_steps=0, chunk=10, steps_per_update=10)  # type: ignore[assignment]
-    made.weights, made.began, made.demand, made.base, made.real_time = None, None, 0, 0, True
-    for made.real_time in (True, False):
+    made.weights, made.began, made.demand, made.base = None, None, 0, 0
+    for real_time in (True, False):
+        made.real_time = real_time
         made.collect(SimpleNamespace(phase="train"), None, 10, False)  # type: ignore[arg-type]
     assert asked == [source.TAKE_IN_SECONDS, math.inf]  # simulators deliver what was asked for
 
@@ -202,23 +203,57 @@ def test_a_pool_that_goes_on_delivering_at_the_end_is_heard_out_and_a_silent_one
     assert clock.now - began == pytest.approx(source.LIMITS.finish + source.LINGER_SECONDS, abs=0.2)
 
 
+@pytest.mark.parametrize(
+    "end", [None, Failed("Ray's raylet died", final=False), Failed("All workers failed", final=True)]
+)
+def test_a_pool_that_dies_at_the_end_has_delivered_what_it_had(clock: Clock, end: Failed | None) -> None:
+    """Ctrl-C often reaches a whole group of processes: what is learned must be saved all the same."""
+    blocks = blocks_of(0, 20)
+    made = Learner(clock, message(0, blocks[:10]))
+    made.link.later = [(clock.now + 0.5, message(0, blocks[10:])), (clock.now + 1.0, end)]
+    made.finish()
+    assert made.link is None and made.replay.total == steps_of(blocks)
+
+
+SLOW_LEARNER = """
+from types import SimpleNamespace as Some
+from sparc.training.workers import pool as room
+from sparc.training.workers.messages import Limits
+
+now, heard = 0.0, []
+room.time = Some(monotonic=lambda: now)
+pool = room.Pool.__new__(room.Pool)
+pool.begin, pool.phase, pool.orders = Some(limits=Limits()), "train", None
+pool.slots = [room.Slot(number, 1, 0) for number in range(4)]
+for slot in pool.slots:
+    slot.state = "running"
+    slot.actor = Some(exchange=Some(remote=lambda weights, task: task))
+
+
+def listen(seconds):
+    global now
+    for slot in pool.slots[:3]:  # the last one hangs
+        if slot.ref is not None:
+            now += 1.5
+            heard.append(slot.number)
+            slot.answered()
+            return True
+    now += seconds
+    return False
+
+
+pool.listen = listen
+pool.collect_rest()
+print(heard, 6.4 < now < 6.6)
+"""
+
+
 @pytest.mark.process  # Ray is imported there, not here
 def test_workers_hand_over_all_though_the_learner_is_slow_to_take_it() -> None:
     """Each answer takes it 1.5 s here, and there are four: more than a worker is given."""
-    code = (
-        "from types import SimpleNamespace as Some; from sparc.training.workers import pool as room; "
-        "from sparc.training.workers.messages import Limits; now = [0.0]; "
-        "room.time = Some(monotonic=lambda: now[0]); "
-        "pool = room.Pool.__new__(room.Pool); pool.slots = [room.Slot(n, 1, 0) for n in range(4)]; "
-        "pool.begin, pool.phase, pool.orders, heard = Some(limits=Limits()), 'train', None, []; "
-        "actor = Some(exchange=Some(remote=lambda weights, task: task)); "
-        "[setattr(slot, 'state', 'running') or setattr(slot, 'actor', actor) for slot in pool.slots]; "
-        "pool.listen = lambda seconds: next((now.__setitem__(0, now[0] + 1.5) or heard.append(slot.number) or "
-        "slot.answered() for slot in pool.slots if slot.ref is not None and slot.number != 3), False) or "
-        "now.__setitem__(0, now[0] + seconds); "
-        "pool.collect_rest(); print(heard, 6.4 < now[0] < 6.6)"  # the last one hangs
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # Ray stays there
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW_LEARNER], capture_output=True, text=True, check=True
+    )  # Ray stays there
     assert done.stdout.splitlines()[-1] == "[0, 1, 2] True"
 
 

@@ -15,6 +15,7 @@ from sparc.report.page.tables import budget
 from sparc.text import count, duration, fraction, joined, listed, number, plural, ranges
 
 WORDS = ("Environment", "Method", "State")  # the columns that hold words
+UNKNOWN = "?"  # a commit, as manifests have it
 LAST = 5  # evaluations in training, whose mean stands beside the chosen checkpoint
 
 
@@ -75,13 +76,15 @@ def short(commits: str) -> str:
 
 def commits(data: ReportData) -> str:
     """Return from which commits the runs with results are, unless all are from one; a run may be of several."""
-    done = [member.get("commit") for member in data.members if member["state"] == "done"]
-    found = Counter(commit for commits in done for commit in (commits.split(", ") if commits else [None]))
-    if len(found) < 2 and None not in found:
+    found = Counter(member.get("commit") or UNKNOWN for member in data.members if member["state"] == "done")
+    if len(found) < 2 and not any(UNKNOWN in commits.split(", ") for commits in found):
         return ""
-    return joined(
-        [f"{plural(runs, 'run')} of {short(commit) if commit else 'an unknown one'}" for commit, runs in found.items()]
-    )
+    return joined([f"{plural(runs, 'run')} of {named(commits)}" for commits, runs in found.items()])
+
+
+def named(commits: str) -> str:
+    """Return the commits of a run in words."""
+    return " and ".join("an unknown one" if commit == UNKNOWN else short(commit) for commit in commits.split(", "))
 
 
 def command(data: ReportData, member: dict[str, Any]) -> str:

@@ -130,6 +130,7 @@ class Link:
                 self.process.wait()
             if self.status is not None:
                 processes.kill(self.status.processes)
+            processes.kill(processes.working_in(self.folder))  # what was started since: it would make its folders anew
             self.sock.close()
             processes.remove_folder(self.folder)
             self.lock.close()
@@ -201,20 +202,34 @@ def private_folder() -> Path:
 
 
 def hold(folder: Path) -> IO[bytes]:
-    """Lock a folder for as long as this process or its pool has the returned file open."""
+    """Lock a folder, and return the open file that holds the lock, for this process and for its pool."""
     new = folder / f"{LOCK}.new"
     file = new.open("xb")
-    fcntl.flock(file, fcntl.LOCK_EX)
+    with suppress(OSError):  # a file system without locks: nobody may conclude then that it is free
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(boot())
+        file.flush()
     new.rename(folder / LOCK)  # held as soon as it has its name: see `sweep`
     return file
 
 
+def boot() -> bytes:
+    """Return what tells this machine from others, since its last start; nothing where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        return b""
+
+
 def sweep(parent: Path) -> None:
-    """Remove what a learner and a pool that were killed at once have left: Ray's daemons and their folder."""
+    """Remove what a learner and a pool that were killed at once have left: Ray's daemons and their folder.
+
+    Only what was made on this machine, since its last start: others may share the parent, and locks may not reach them.
+    """
     for folder in parent.glob(f"{PREFIX}{'?' * RANDOM_CHARACTERS}"):
         with suppress(OSError):  # another process may be removing it
             status = folder.lstat()
-            ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and (folder / LOCK).is_file()
-            if ours and not is_held(folder / LOCK):
+            ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+            if ours and (folder / LOCK).read_bytes() == boot() != b"" and not is_held(folder / LOCK):
                 processes.kill(processes.working_in(folder))
                 processes.remove_folder(folder)

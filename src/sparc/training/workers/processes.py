@@ -28,16 +28,20 @@ def keep_orphans() -> None:
 
 
 def descendants(pid: int | None = None) -> list[Process]:
-    """Return the live processes below one, by default this one; nothing where the system does not tell."""
-    found: dict[int, list[Process]] = {}
+    """Return the live processes below one, by default this one; nothing where the system does not tell.
+
+    A process counts as dead once its main thread has ended, and has its children until all other threads have, too.
+    """
+    found: dict[int, list[tuple[Process, bool]]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        if (fields := _stat(int(folder.name))) is not None and fields[0] != "Z":
-            found.setdefault(int(fields[1]), []).append(Process(int(folder.name), int(fields[19])))
+        if (fields := _stat(int(folder.name))) is not None:
+            process = Process(int(folder.name), int(fields[19]))
+            found.setdefault(int(fields[1]), []).append((process, fields[0] != "Z"))
     below, parents = list[Process](), [os.getpid() if pid is None else pid]
     while parents:
         children = found.get(parents.pop(), [])
-        below += children
-        parents += [child.pid for child in children]
+        below += [child for child, alive in children if alive]
+        parents += [child.pid for child, _ in children]
     return below
 
 

@@ -153,13 +153,13 @@ class PooledSource:
         if self.link is None:
             return
         self.link.post(Finish())
-        began = time.monotonic()
+        began, longest = time.monotonic(), LIMITS.finish + LINGER_SECONDS
         with suppress(SourceFailure):  # it ends anyway
             while self.link is not None and not self.drain(NAP_SECONDS):
                 if self.untaken:
                     self.put(self.untaken.popleft())  # nothing comes after it: the checkpoint is written next
-                elif time.monotonic() - max(began, self.link.heard) > LIMITS.finish + LINGER_SECONDS:
-                    break
+                elif self.link is not None and time.monotonic() - max(began, self.link.heard) > longest:
+                    break  # without a link the pool has died meanwhile, with what its workers had not delivered
 
     def notes(self) -> list[str]:
         """Return what a person should read, once."""
@@ -308,7 +308,7 @@ class PooledSource:
         self.replay.release((self.session,))
         self.incarnations.clear()
         if failed is not None and failed.final:
-            raise SourceFailure(f"{why}. Repair it, then go on: `sparc resume {self.run.path}`.")
+            raise SourceFailure(f"{why.rstrip('.')}. Repair it, then go on: `sparc resume {self.run.path}`.")
         self.back_off(why)
 
     def back_off(self, why: str) -> None:
