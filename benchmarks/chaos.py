@@ -2,6 +2,7 @@
 
 python benchmarks/chaos.py workers                             boat: 4 workers, one killed every 30 s, against none
 python benchmarks/chaos.py workers --env WindHalfCheetah-v5    the same; hours
+python benchmarks/chaos.py workers … --synchronous RUN RUN2    against runs that there are already
 python benchmarks/chaos.py everything --seconds 600            20 real-time workers: worker, raylet, GCS, pool, learner
 
 Who is killed when is drawn from --seed. The result is one JSON object, in benchmarks/results/ by default.
@@ -27,11 +28,13 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent / "tests")]
 
+from sparc.cli.evaluate import GRID  # noqa: E402
 from sparc.envs.real_time import PERIOD, real_time_id  # noqa: E402
 from sparc.envs.registry import get_env  # noqa: E402
 from sparc.errors import UserError  # noqa: E402
 from sparc.files import replace  # noqa: E402
 from sparc.runs.run import Run  # noqa: E402
+from sparc.runs.tests import read_summary, stem_of  # noqa: E402
 from sparc.training.workers import processes  # noqa: E402
 from sparc.training.workers.processes import Process  # noqa: E402
 
@@ -122,10 +125,12 @@ def turns(seed: int) -> Iterator[tuple[float, str]]:
 
 def evaluated(run: Path, checkpoint: str) -> dict[str, float]:
     """Return the mean returns in and out of distribution, as `sparc evaluate` measures them."""
-    words = ["evaluate", str(run), "--checkpoint", checkpoint, "--allow-import"]
-    subprocess.run([sys.executable, "-m", "sparc", *words], env=environment(), check=True, capture_output=True)
-    (file,) = (run / "evaluations").glob("*.json")
-    found = json.loads(file.read_text())["summary"]
+    opened = Run.open(run)
+    stem = stem_of(opened, opened.choose(checkpoint), GRID, 1)
+    if not stem.with_suffix(".json").exists():
+        words = ["evaluate", str(run), "--checkpoint", checkpoint, "--allow-import"]
+        subprocess.run([sys.executable, "-m", "sparc", *words], env=environment(), check=True, capture_output=True)
+    found = read_summary(stem)
     return {f"{part}_return": round(found[part]["mean"], 2) for part in ("ind", "ood")}
 
 
@@ -147,8 +152,13 @@ def kill_some(training: Training, seconds: float, every: float, rng: random.Rand
 def workers(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Train seeds synchronously and with workers that are killed; compare what they reach."""
 
+    given = {(config := Run.open(path).config).seed: (path, config) for path in args.synchronous}
+
     def one(job: tuple[int, bool]) -> dict[str, Any]:
         seed, disturbed = job
+        if given and not disturbed:
+            path, config = given[seed]
+            return {"seed": seed, **evaluated(path, "best"), "updates": config.updates}
         words: list[object] = ["sparc", args.env, *preset(args.env), "--seed", seed]
         words += ["--updates", args.updates] if args.updates else []
         name = folder / f"{'killed' if disturbed else 'synchronous'}-{seed}"
@@ -162,11 +172,13 @@ def workers(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             training.end()
         took, table = time.monotonic() - began, training.table()
         found = {"seed": seed, "wall_s": round(took, 1), **evaluated(name, "best"), "updates": Run.open(name).updates()}
+        if disturbed and given and (made := Run.open(name).config) != given[seed][1]:
+            raise RuntimeError(f"{name} has another config than {given[seed][0]}: {made}")
         if disturbed:
             found |= {"steps": table["steps"], "restarts": int(table["workers_restarts"]), "kills": kills}
         return found
 
-    jobs = [(seed, disturbed) for seed in range(args.seeds) for disturbed in (False, True)]
+    jobs = [(seed, disturbed) for seed in given or range(args.seeds) for disturbed in (False, True)]
     with ThreadPoolExecutor(args.jobs) as pool:
         found = list(pool.map(one, jobs))
     alone, disturbed = found[0::2], found[1::2]
@@ -281,6 +293,10 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the kills (everything: of the runs as well)")
     parser.add_argument("--seeds", type=int, default=3, help="workers: so many pairs of runs (default 3)")
     parser.add_argument("--updates", type=int, help="workers: of each run (default as the preset has it)")
+    parser.add_argument(
+        "--synchronous", type=Path, nargs="+", metavar="RUN", default=[],
+        help="workers: compare with these runs, each of another seed, instead of training them",
+    )  # fmt: skip
     parser.add_argument("--every", type=float, default=30.0, help="workers: seconds between two kills (default 30)")
     parser.add_argument("--jobs", type=int, default=2, help="workers: so many runs at a time (default 2)")
     parser.add_argument("--workers", type=int, help="default 4; everything: 20")
@@ -298,6 +314,12 @@ def parse(words: list[str]) -> argparse.Namespace:
             parser.error(f"--{name} must be at least 1, not {getattr(args, name)}")
     try:
         real_time_id(args.env) if args.what == "everything" else get_env(args.env)
+        for path in args.synchronous:
+            config = Run.open(path).config
+            if (config.method, config.env) != ("sparc", args.env):
+                parser.error(f"{path} is a run of {config.method} in {config.env}, not of sparc in {args.env}")
+            if args.updates and config.updates != args.updates:
+                parser.error(f"{path} has {config.updates} updates, not {args.updates}")
     except UserError as error:
         parser.error(str(error))
     args.out = args.out or HERE / "results" / f"chaos-{args.what}-{args.env}.json"

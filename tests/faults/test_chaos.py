@@ -38,6 +38,7 @@ def test_everybodys_turn_comes_and_the_seed_says_when(chaos: Any) -> None:
         (["everything", "--env", "RaceCars-forza-v0"], "has no real-time twin"),
         (["workers", "--env", "Boot-v0"], "unknown environment 'Boot-v0'"),
         (["workers", "--seeds", "0"], "--seeds must be at least 1"),
+        (["workers", "--synchronous", "nowhere"], "nowhere"),
         (["raylet"], "invalid choice: 'raylet'"),
     ],
 )
