@@ -12,8 +12,10 @@ from sparc.methods import all_methods
 from sparc.report.continual import chains, forward_transfer, has_stages, judged_by, measure, progress, time_to
 from sparc.report.figures.registry import write_all
 from sparc.report.page import write_report
-from sparc.report.page.continual import numbers, table
+from sparc.report.page.continual import answers, numbers, table
 from sparc.report.page.data import ReportData
+from sparc.report.page.runs import head
+from sparc.report.page.tables import stage_budgets
 from sparc.suites.results import Curve, EnvResults, Results
 from sparc.suites.stages import describe, read_stages
 from sparc.suites.tables import read, write
@@ -120,6 +122,22 @@ def test_the_page_shows_what_judges_the_environment(tmp_path: Path) -> None:
     drawn = stages.stem.with_suffix(".svg").read_text()
     write_report(results, tmp_path / "report.html", figures)
     assert "misses [%] (less is better)" in drawn and "mean return" not in drawn
+
+
+def test_the_page_opens_with_what_each_stage_of_the_first_method_brought() -> None:
+    data = ReportData(made())
+    assert answers(data) == [
+        ("SPARC corner", "return 50.5 → 95.5 in the new region, 90.5 → 80.5 in the region before."),
+        ("SPARC other", "return 30.5 → 60.5 in the new region, 88.0 → 78.0 in the regions before."),
+    ]
+    assert head(data).summary.startswith("2 methods (SPARC and RMA), 4 stages in 1 environment")
+    data.members[-1]["config"]["updates"] = 250  # RMA's second seed
+    assert stage_budgets(data) == ["100 updates (inner, corner, other, other-anew; RMA 250)"]
+    less = ReportData(made(("only-obs",), MISSES))
+    assert answers(less)[0] == (
+        "Only Obs corner",
+        "misses 14,950.00 → 10,450.00 % in the new region, 10,950.00 → 11,950.00 % in the region before.",
+    )
 
 
 def test_a_method_of_two_phases_has_no_curve_to_compare() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")  # of the stages, in their order
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "<", ">", "h")  # of the stages, in their order
 SPREAD = 0.6  # of the room of a method that its stages take
 
 
@@ -44,17 +45,18 @@ def region_names(results: Results, env: str) -> list[str]:
 @with_looks
 def stage_values(results: Results, env: str) -> Figure:
     """Draw what judges the environment, in each region (a panel), after each stage: mean ± s.e.m., a dot per seed."""
-    methods, stages = methods_of(results, env), list(results.manifest["stages"])
+    methods, marks = methods_of(results, env), marks_of(results)
     regions, judged = region_names(results, env), judged_by(results, env)
     figure, panels = new_figure(len(judged), len(regions), 0.7 + 2.7 * len(judged))
     for row, (name, shown) in zip(panels, judged.items(), strict=True):
         for panel, region in zip(row, regions, strict=True):
             for place, method in enumerate(methods):
-                for number, stage in enumerate(stages):
+                own = [stage for stage in marks if results.members(env, label(method, stage))]
+                for number, stage in enumerate(own):
                     values = shown.scale * seed_values(results, env, region, label(method, stage), name)
-                    x = place + SPREAD * ((number + 0.5) / len(stages) - 0.5)
+                    x = place + SPREAD * ((number + 0.5) / len(own) - 0.5)
                     if len(values):
-                        draw_seeds(panel, x, values, look(results, method).colour, MARKERS[number % len(MARKERS)])
+                        draw_seeds(panel, x, values, look(results, method).colour, marks[stage])
             panel.set_xticks(
                 range(len(methods)), [results.entries[name].title for name in methods], rotation=30, ha="right"
             )
@@ -63,8 +65,17 @@ def stage_values(results: Results, env: str) -> Figure:
         row[0].set_ylabel(axis_of(shown, name))
     what = " and ".join(shown.title for shown in judged.values())
     add_title(figure, f"{env}: {what} in each region after each stage")
-    add_note(figure, [], [handle("0.3", MARKERS[i % len(MARKERS)], "", name) for i, name in enumerate(stages)])
+    add_note(figure, [], [handle("0.3", "", name, mark) for name, mark in marks.items()])
     return figure
+
+
+def marks_of(results: Results) -> dict[str, dict[str, Any]]:
+    """Return how each stage is marked: hollow where it is trained anew, filled where it continues another."""
+    anew, continued = itertools.cycle(MARKERS), itertools.cycle(MARKERS)
+    return {
+        name: {"marker": next(continued)} if stage["after"] else {"marker": next(anew), "mfc": "white"}
+        for name, stage in results.manifest["stages"].items()
+    }
 
 
 def seed_values(results: Results, env: str, region: str, key: str, name: str) -> Array:
@@ -74,11 +85,11 @@ def seed_values(results: Results, env: str, region: str, key: str, name: str) ->
     return np.array([values_of(part, key, seed, name)[mask].mean() for seed in seeds])
 
 
-def draw_seeds(panel: Axes, x: float, values: Array, colour: str, marker: str) -> None:
+def draw_seeds(panel: Axes, x: float, values: Array, colour: str, mark: dict[str, Any]) -> None:
     """Draw a dot per seed, and mean ± s.e.m."""
     panel.plot([x] * len(values), values, ls="", marker=".", ms=3, color=colour, alpha=0.4)
     mean, sem = mean_sem(values)
-    panel.errorbar(x, mean, None if np.isnan(sem) else sem, color=colour, marker=marker, ms=4, lw=1)
+    panel.errorbar(x, mean, None if np.isnan(sem) else sem, color=colour, ms=4.5, lw=1, **mark)
 
 
 def axis_of(shown: Measure, name: str) -> str:
@@ -110,8 +121,8 @@ def stage_curves(results: Results, env: str) -> Figure:
         row[0].set_ylabel(axis_of(judged[name], name))
     add_title(figure, f"{env}: learning in a new region, and what is left of the first")
     methods = methods_of(results, env)
-    handles = [handle(look(results, m).colour, "", look(results, m).dash, results.entries[m].title) for m in methods]
-    add_note(figure, [], [*handles, handle("0.3", "", (0, (1, 1.5)), "trained anew")])
+    handles = [handle(look(results, m).colour, look(results, m).dash, results.entries[m].title) for m in methods]
+    add_note(figure, [], [*handles, handle("0.3", (0, (1, 1.5)), "trained anew")])
     return figure
 
 
@@ -134,11 +145,11 @@ def draw_chain(panel: Axes, results: Results, env: str, chain: Chain, which: str
         panel.plot(grid, scale * mean, color=mine.colour, ls=(0, (1, 1.5)), lw=0.8, alpha=FADED)
 
 
-def handle(colour: str, marker: str, dash: Any, text: str) -> Line2D:
+def handle(colour: str, dash: Any, text: str, mark: dict[str, Any] | None = None) -> Line2D:
     """Return an entry of a legend."""
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], color=colour, marker=marker, ls=dash or "", ms=4, label=text)
+    return Line2D([], [], color=colour, ls=dash or "", ms=4.5, label=text, **(mark or {}))
 
 
 STAGE_FIGURES = (
@@ -147,7 +158,8 @@ STAGE_FIGURES = (
         draw=stage_values,
         per="env",
         heading="Continual learning: what is learned and what is kept",
-        caption="The mean in the region of each stage, and in its variant of the environment, after each stage; look "
+        caption="The mean in the region of each stage, and in its variant of the environment, after each stage; hollow "
+        "marks are stages trained anew, small dots the seeds; look "
         "whether a continued policy is as good in the new region as one that was trained anew, and still as good in "
         "the first.",
         not_shown="contexts outside of all regions; those are in the maps.",

@@ -6,11 +6,12 @@ import numpy as np
 
 from sparc.arrays import Array
 from sparc.envs.measures import RETURN, Measure
-from sparc.report.continual import Measures, chains, judged_by, measure
+from sparc.report.continual import Chain, Measures, chains, judged_by, measure
 from sparc.report.page.data import ReportData
 from sparc.report.page.measures import Numbers, column_head
 from sparc.report.page.tables import GAP, Cell, Row, Table, spread
 from sparc.report.stats import mean_sem
+from sparc.text import number
 
 COLUMNS = {
     "in the new region": ["zero-shot", "after"],
@@ -42,6 +43,37 @@ def numbers(data: ReportData) -> Numbers | None:
     )
     tables = [table(data, env, name) for env in envs for name in judged_by(data.results, env)]
     return Numbers(introduction, "", tables)
+
+
+def answers(data: ReportData) -> list[tuple[str, str]]:
+    """Return what each stage of the suite's first method brought: the stage, and a sentence; nothing without stages."""
+    found = []
+    for env in data.results.envs:
+        all_chains = chains(data.results, env)
+        for chain in (chain for chain in all_chains if chain.method == all_chains[0].method):
+            parts = [changes(data, env, chain, name) for name in judged_by(data.results, env)]
+            if said := "; ".join(filter(None, parts)):
+                where = f" in {env}" if len(data.results.envs) > 1 else ""
+                found.append((data.names[chain.last] + where, f"{said}."))
+    return found
+
+
+def changes(data: ReportData, env: str, chain: Chain, name: str) -> str:
+    """Return how a measure changed in the new region and in those before; nothing where there are no seeds."""
+    found, shown = measure(data.results, env, chain, name), data.measure(env, name)
+    if not found.seeds:
+        return ""
+    new, old = (
+        " → ".join(number(shown.scale * float(np.nanmean(values)), shown.digits) for values in pair)
+        for pair in ((found.zero_shot, found.learned), (found.before, found.after))
+    )
+    unit = f" {shown.unit}" if shown.unit else ""
+    return f"{shown.title} {new}{unit} in the new region, {old}{unit} in the {region_word(chain)} before"
+
+
+def region_word(chain: Chain) -> str:
+    """Return what a stage was trained on before."""
+    return "region" if len(chain.stages) == 2 else "regions"
 
 
 def table(data: ReportData, env: str, name: str = RETURN) -> Table:

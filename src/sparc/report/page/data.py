@@ -88,6 +88,11 @@ class ReportData:
         """Return method and variation of each label."""
         return self.results.methods
 
+    @property
+    def stages(self) -> list[str]:
+        """Return the stages of a suite that has any."""
+        return list(self.manifest.get("stages") or {})
+
     @cached_property
     def names(self) -> dict[str, str]:
         """Return the displayed name of each label."""

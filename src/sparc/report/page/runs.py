@@ -42,7 +42,7 @@ def head(data: ReportData) -> Head:
     sizes = {(data.cells(env, "ind"), data.cells(env, "ood")) for env in data.results.envs}
     contexts = joined([f"{ind + ood} contexts ({ind} IND, {ood} OOD)" for ind, ood in sorted(sizes) if ind + ood])
     summary = (
-        f"{plural(len(data.names), 'method')} ({joined(list(data.names.values()))}) in "
+        f"{compared(data)} in "
         f"{plural(len(data.results.envs), 'environment')} ({joined(list(data.results.envs))}), "
         f"{seed_list({member['seed'] for member in members})}: {done} of {plural(len(members), 'run')} done. "
         f"Budget of a run: {budget(data)}{part}; then a test in {contexts or 'no contexts yet'}, "
@@ -67,6 +67,14 @@ def head(data: ReportData) -> Head:
         mixed(data),
         commits(data),
     )
+
+
+def compared(data: ReportData) -> str:
+    """Return the methods, or the methods and the stages that they have."""
+    if not data.stages:
+        return f"{plural(len(data.names), 'method')} ({joined(list(data.names.values()))})"
+    titles = list(dict.fromkeys(data.results.entries[method].title for method, _ in data.methods.values()))
+    return f"{plural(len(titles), 'method')} ({joined(titles)}), {plural(len(data.stages), 'stage')}"
 
 
 def short(commits: str) -> str:

@@ -91,9 +91,32 @@ def means(data: ReportData, region: str) -> Table:
 def budget(data: ReportData) -> str:
     """Return the updates of the runs, with the methods that trained longer or shorter than the rest."""
     usual = data.manifest["updates"]
+    if data.stages:
+        return joined(stage_budgets(data))
     own = {data.names[key]: {m["config"].get("updates", usual) for m in data.runs_of(key)} for key in data.names}
     others = [f"{name} {count(max(updates))}" for name, updates in own.items() if updates != {usual}]
     return f"{count(usual)} updates" + (f" ({', '.join(others)})" if others else "")
+
+
+def stage_budgets(data: ReportData) -> list[str]:
+    """Return the updates of the stages, those of equal length together, and which methods trained longer."""
+    groups: dict[int, list[str]] = {}
+    longer: dict[int, dict[str, None]] = {}
+    for stage in data.stages:
+        own = {
+            data.results.entries[method].title: max(m["config"].get("updates", 0) for m in runs)
+            for key, (method, variation) in data.methods.items()
+            if variation == stage and (runs := data.runs_of(key))
+        }
+        if own:
+            least = min(own.values())
+            groups.setdefault(least, []).append(stage)
+            more = [f"{title} {count(updates)}" for title, updates in own.items() if updates > least]
+            longer.setdefault(least, {}).update(dict.fromkeys(more))
+    return [
+        f"{count(updates)} updates ({'; '.join(filter(None, [', '.join(stages), ', '.join(longer[updates])]))})"
+        for updates, stages in groups.items()
+    ]
 
 
 def summaries(data: ReportData, test: str, region: str, measure: str = RETURN) -> dict[str, stats.Summary]:
