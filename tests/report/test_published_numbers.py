@@ -4,14 +4,18 @@ import re
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sparc.cli.demo import random_return
+from sparc.report.continual import chains, measure, region_mask
 from sparc.report.measured import mean_of
+from sparc.report.stats import mean_sem
 from sparc.suites.results import EnvResults
 from sparc.suites.tables import read
 
 ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "continual.md"
 ROBOTS = ("WindHalfCheetah-v5", "WindHopper-v5", "WindWalker2d-v5")
 LAPS = [(region, name) for region in ("ood", "ind") for name in ("completed", "clean", "ratio")]
 FORZA, MIXED = "RaceCars-forza-v0", "RaceCars-mixed-2-v0"
@@ -88,3 +92,38 @@ def test_the_first_page_shows_the_demo_of_the_results() -> None:
         score = f"{(ood.mean() - zero) / (top - zero):.0%}"
         shown = [*(f"{values.mean():.1f} ± {values.std(ddof=1):.1f}" for values in (ind, ood)), score]
         assert first[key][1:] == whole[key] == shown, key
+
+
+STAGES = {  # a table's first column in docs/continual.md: folder and stage
+    "the corner alone": ("continual-boat", "shifted"),
+    "the box twice as large": ("continual-boat", "larger"),
+}
+ROWS = {  # a row's name there: method, and what follows the stage's name
+    "SPARC": ("sparc", ""), "SPARC, `--keep 0.25`": ("sparc", "-quarter"), "SPARC, `--keep 0`": ("sparc", "-emptied"),
+    "SPARC, `--no-context`": ("sparc", "-unlabelled"), "RMA, both phases": ("rma", ""),
+    "RMA, φ alone": ("rma", "-adapter"), "Only Obs": ("only-obs", ""), "History Input": ("history-input", ""), "Oracle": ("oracle", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", STAGES)
+def test_the_returns_of_stages_in_the_docs_are_those_of_the_tables(title: str) -> None:
+    folder, stage = STAGES[title]
+    results = read(ROOT / "results" / folder)
+    (env,) = results.envs
+    digits = 1 if env == "DriftingBoat-v0" else 0
+
+    def text(values: np.ndarray) -> str:
+        mean, sem = mean_sem(values)
+        return f"{mean:,.{digits}f} ± {sem:,.{digits}f}"
+
+    own = {chain.last: measure(results, env, chain) for chain in chains(results, env)}
+    head, *lines = re.search(rf"^\| {title}.*?\n\n", DOCS.read_text(), re.MULTILINE | re.DOTALL)[0].splitlines()[:-1]  # type: ignore[index]
+    assert len(lines) > 4 and "new region" in head
+    for line in lines[1:]:
+        name, *cells = (cell.strip().replace("**", "") for cell in line.strip("|").split("|"))
+        method, rest = ROWS[re.sub(r" \(.*", "", name)]
+        found = own[f"{method} {stage}{rest}"]
+        shown = [text(values) for values in (found.zero_shot, found.learned, found.before, found.after)]
+        part, mask = results.envs[env], region_mask(results, env, stage)
+        anew = [returns[mask].mean() for returns in part.returns.get(f"{method} {stage}-anew", {}).values()]
+        assert cells == [*shown, text(np.array(anew)) if anew and not rest else ""], (title, name)
