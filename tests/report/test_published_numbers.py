@@ -99,10 +99,16 @@ STAGES = {  # a table's first column in docs/continual.md: folder and stage
     "the box twice as large": ("continual-boat", "larger"),
 }
 ROWS = {  # a row's name there: method, and what follows the stage's name
-    "SPARC": ("sparc", ""), "SPARC, `--keep 0.25`": ("sparc", "-quarter"), "SPARC, `--keep 0`": ("sparc", "-emptied"),
-    "SPARC, `--no-context`": ("sparc", "-unlabelled"), "RMA, both phases": ("rma", ""),
-    "RMA, φ alone": ("rma", "-adapter"), "Only Obs": ("only-obs", ""), "History Input": ("history-input", ""), "Oracle": ("oracle", ""),
-}  # fmt: skip
+    "SPARC": ("sparc", ""),
+    "SPARC, `--keep 0.25`": ("sparc", "-quarter"),
+    "SPARC, `--keep 0`": ("sparc", "-emptied"),
+    "SPARC, `--no-context`": ("sparc", "-unlabelled"),
+    "RMA, both phases": ("rma", ""),
+    "RMA, φ alone": ("rma", "-adapter"),
+    "Only Obs": ("only-obs", ""),
+    "History Input": ("history-input", ""),
+    "Oracle": ("oracle", ""),
+}
 
 
 @pytest.mark.parametrize("title", STAGES)
