@@ -315,7 +315,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     try:
         real_time_id(args.env) if args.what == "everything" else get_env(args.env)
         for path in args.synchronous:
-            config = Run.open(path).config
+            config = (run := Run.open(path)).config
+            if run.updates() < config.updates:
+                parser.error(f"{path} is not finished: {run.updates()} of {config.updates} updates")
             if (config.method, config.env) != ("sparc", args.env):
                 parser.error(f"{path} is a run of {config.method} in {config.env}, not of sparc in {args.env}")
             if args.updates and config.updates != args.updates:
