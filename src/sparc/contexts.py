@@ -200,12 +200,17 @@ class ContextSpace:
                 raise unknown("context feature", name, self.names)
             index = self.names.index(name)
             least, most = self.test.low[index], self.test.high[index]
-            low[index], high[index] = bounds
-            if not (np.isfinite(bounds).all() and low[index] <= high[index]):
-                raise UserError(f"the range of {name} must be low:high, not {bounds[0]:g}:{bounds[1]:g}.")
+            try:
+                low[index], high[index] = bounds
+            except (TypeError, ValueError):
+                raise UserError(f"the range of {name} must be two numbers, (low, high), not {bounds!r}.") from None
+            if not np.isfinite([low[index], high[index]]).all():
+                raise UserError(f"the bounds of {name} must be finite, not {low[index]:g}:{high[index]:g}.")
+            if low[index] > high[index]:
+                raise UserError(f"the range of {name} is reversed: {low[index]:g} is greater than {high[index]:g}.")
             if low[index] < least or high[index] > most:
                 raise UserError(
-                    f"{name}={low[index]:g}:{high[index]:g} reaches outside the test region: choose it in "
+                    f"{name}={low[index]:g}:{high[index]:g} reaches outside the test region: {name} must stay within "
                     f"[{least:g}, {most:g}]."
                 )
         if isinstance(self.test, Box):
@@ -252,6 +257,13 @@ class ContextSpace:
             return self
         trained = Finite(self.tested[self.is_train(self.tested)])
         return ContextSpace(self.names, self.units, trained, Finite(self.tested), trained.values[:1])  # of all stages
+
+    def describe_region(self) -> str:
+        """Return the training region in words."""
+        if isinstance(self.train, Finite):
+            return f"{len(self.train.values):,} contexts"
+        bounds = zip(self.names, self.train.low, self.train.high, strict=True)
+        return ", ".join(f"{name} {low:g} to {high:g}" for name, low, high in bounds)
 
     def as_stage(self) -> dict[str, Any]:
         """Return the region of this stage alone for JSON: of a finite set, what is tested of it."""

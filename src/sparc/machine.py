@@ -176,8 +176,9 @@ class Stop:
     signal would have.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[], None] = lambda: None) -> None:
         self._signal: int | None = None
+        self.tell = tell  # called at the signal
 
     @property
     def asked(self) -> bool:
@@ -210,6 +211,7 @@ class Stop:
         if self._signal is not None:
             raise KeyboardInterrupt
         self._signal = number
+        self.tell()
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self.before.items():

@@ -397,6 +397,8 @@ def broken(parent: Path, tmp_path: Path, what: str) -> Path:
         data[-2000::7] = bytes(len(data[-2000::7]))
         data[len(data) // 2 :: 11] = bytes(len(data[len(data) // 2 :: 11]))
         file.write_bytes(data)
+    elif what == "empty":
+        (copy / "replay" / "rows.npy").write_bytes(b"")
     elif what == "checkpoint":
         file = copy / "checkpoints" / str(best) / checkpoint.ARRAYS
         file.write_bytes(file.read_bytes()[:-3])
@@ -408,6 +410,7 @@ def broken(parent: Path, tmp_path: Path, what: str) -> Path:
     [
         ("replay", "has no replay to keep from, .* is missing: add --keep 0"),
         ("rows", "The replay of .*copy, or what it keeps .* is damaged: continue without it, --keep 0"),
+        ("empty", "The replay of .*copy, or what it keeps .* is damaged: continue without it, --keep 0"),
         ("checkpoint", "is damaged"),
     ],
 )

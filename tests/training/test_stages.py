@@ -42,9 +42,11 @@ def test_a_first_stage_in_another_region_is_scaled_by_it() -> None:
     ("ranges", "says"),
     [
         ({"z": (0, 1)}, "unknown context feature 'z'"),
-        ({"x": (0.5, 2)}, r"x=0.5:2 reaches outside the test region: choose it in \[-1, 1\]"),
-        ({"x": (1, 0.5)}, "the range of x must be low:high, not 1:0.5"),
-        ({"x": (float("nan"), 1)}, "the range of x must be low:high"),
+        ({"x": (0.5, 2)}, r"x=0.5:2 reaches outside the test region: x must stay within \[-1, 1\]"),
+        ({"x": (1, 0.5)}, "the range of x is reversed: 1 is greater than 0.5"),
+        ({"x": (float("nan"), 1)}, "the bounds of x must be finite, not nan:1"),
+        ({"x": 3}, r"the range of x must be two numbers, \(low, high\), not 3"),
+        ({"x": ("a", "b")}, r"the range of x must be two numbers, \(low, high\), not \('a', 'b'\)"),
     ],
 )
 def test_a_region_that_cannot_be(ranges: dict[str, Any], says: str) -> None:

@@ -83,6 +83,10 @@ def start(parsed: argparse.Namespace) -> int:
 
     from sparc.training.continual import make_child
 
+    changed = (parsed.train_region, parsed.train_cars, parsed.env_options, parsed.variant, parsed.no_context,
+               parsed.only_adapter, parsed.set)  # fmt: skip
+    if not any(changed):
+        print("note: nothing changes for the child, it trains in the contexts of its parent: see --train-region")
     child = make_child(
         parent,
         Stage(parsed.train_region, tuple(parsed.train_cars), dict(parsed.env_options)),

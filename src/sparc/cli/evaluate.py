@@ -116,8 +116,9 @@ def run_evaluation(parsed: argparse.Namespace) -> int:
     heading = f"{run.config.env}{where}, checkpoint {number}"
     summary_table({who: evaluation}, heading, criteria=entry.criteria)
     if stages := stage_means(run, evaluation):
-        means = "; ".join(entry.criteria.outcome(of) if of else "no cell" for of in stages)
-        print(f"mean {'return ' * (entry.criteria.judged_by == (RETURN,))}in the region of each stage: {means}")
+        print(f"mean {'return ' * (entry.criteria.judged_by == (RETURN,))}in the region of each stage")
+        for number, (of, own) in enumerate(zip(stages, run.lineage.spaces(entry), strict=True), start=1):
+            print(f"  {number} ({own.describe_region()}): {entry.criteria.outcome(of) if of else 'no cell'}")
     if part:
         print(f"a part of the test: {len(part.contexts)} of {len(space.grid(grid))} contexts")
     for remark in entry.notes(evaluation.cells()[0], options):

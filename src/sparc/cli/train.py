@@ -144,10 +144,9 @@ def train_run(
     from sparc.runs import checkpoint, select
 
     print(f"run: {run.path}", flush=True)
-    allow = " --allow-import" if ":" in run.config.env + run.config.method else ""  # a run never imports unasked
     run.verify_config(but=changes or ())
     if updates is None and not changes and checkpoint.is_sound(run.checkpoints / str(run.config.updates)):
-        further = f"extend it with: sparc resume {run.path} --updates N"
+        further = f"extend it with: {run.resume_command} --updates N"
         if not run.config.extendable:
             further = "its learning rates have decayed to their end, so train a longer run anew"
         print(f"already at {run.config.updates:,} updates; {further}")
@@ -164,7 +163,7 @@ def train_run(
     except (KeyboardInterrupt, SystemExit) as stopped:
         there = checkpoint.numbers(run.checkpoints)
         where = f"at {there[-1]:,} of {run.config.updates:,} updates" if there else "before the first checkpoint"
-        print(f"stopped {where}; continue with: sparc resume {run.path}{allow}")
+        print(f"stopped {where}; continue with: {run.resume_command}")
         return stopped.code if isinstance(stopped, SystemExit) and isinstance(stopped.code, int) else INTERRUPTED
     last = checkpoint.numbers(run.checkpoints)[-1]
     scores = checkpoint.load_scores(checkpoint.load_meta(run.checkpoints / str(last)))
@@ -175,5 +174,7 @@ def train_run(
         what = "mean return " * (criteria.judged(found) == (RETURN,)) + criteria.outcome(found)
         how = f", {what} over the IND settings that select it"
     front = len(select.pareto_front(scores))
-    print(f"done: best checkpoint {best}{how} ({front} on the Pareto front)\nnext: sparc evaluate {run.path}{allow}")
+    print(
+        f"done: best checkpoint {best}{how} ({front} on the Pareto front)\nnext: sparc evaluate {run.path}{run.allow}"
+    )
     return 0

@@ -60,25 +60,27 @@ def picture(run: Any) -> Any:
     from sparc.text import MISSING, duration
     from sparc.training.workers.table import read_table
 
-    found = read_table(run.path)
+    found, trained = read_table(run.path), run.is_locked()
+    present = trained and bool(run.manifest()["sessions"][-1].get("workers", 0))
     table = Table(box=None, padding=(0, 1, 0, 0))
     for title in ("worker", "host", "state"):
         table.add_column(title)
-    for title in ("steps", "steps/s", "episodes", "weights' age", "restarts", "env restarts", "late"):
+    for title in ("steps", "steps/s", "episodes", "weights' age, updates", "restarts", "env restarts", "late"):
         table.add_column(title, justify="right")
     for row in found["rows"]:
+        state = row["state"] if present else "ended"
         age = f"{found['updates'] - row['version']:,}" if row["version"] >= 0 else "random"
         cells = (row["delivered"], round(row["steps_per_s"]), row["episodes"])
         counts = (row["restarts"], row["env_restarts"], row["late"])
         table.add_row(
-            str(row["worker"]), row["host"] or MISSING, row["state"], *(f"{cell:,}" for cell in cells),
+            str(row["worker"]), row["host"] or MISSING, state, *(f"{cell:,}" for cell in cells),
             age if row["delivered"] else MISSING, *(f"{count:,}" for count in counts),
         )  # fmt: skip
-    running = sum(row["state"] == "running" for row in found["rows"])
+    running = sum(row["state"] == "running" for row in found["rows"]) if present else 0
     ratio = found.get("achieved_steps_per_update")
     parts = [
         f"{running} of {found['wanted']} workers running on {found['cluster'] or 'this machine'}",
-        f"{found['workers_steps_per_s']:,.0f} steps/s",
+        f"{found['workers_steps_per_s'] if present else 0:,.0f} steps/s",
         f"{found['steps']:,} steps in all, {found['updates']:,} updates",
     ]
     if ratio is not None:
@@ -89,10 +91,14 @@ def picture(run: Any) -> Any:
         times = found["pools"] - 1
         parts.append(f"the pool was replaced {'once' if times == 1 else f'{times} times'}")
     lines = [" · ".join(parts)]
-    lines += [f"worker {row['worker']}: {row['error']}" for row in found["rows"] if row["error"]]
+    lines += [row["error"] for row in found["rows"] if row["error"]]
     age = time.time() - found["time"]
-    if not run.is_locked():
-        lines.append(f"the run is not being trained; this is how it was {duration(age)} ago")
+    if not trained:
+        lines.append(f"the run is not being trained; its last workers ended {duration(age)} ago")
+    elif not present:
+        lines.append(f"the run is being trained without workers; its last ones ended {duration(age)} ago")
+    elif not found["rows"]:
+        lines.append("the workers are being started")
     elif age > STALE_SECONDS:
         lines.append(f"as of {duration(age)} ago")
     return Group(table, *lines)

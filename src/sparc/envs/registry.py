@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -72,6 +73,7 @@ class EnvEntry:
     subset: Subset | None = None
     real_time: bool = False  # it goes on by the wall clock, whether or not anybody acts
     probes: Quantities = field(default_factory=dict)  # of a context: what tests read from encodings
+    module: str = ""  # that has registered it
 
     @cached_property
     def context_space(self) -> ContextSpace:
@@ -262,6 +264,7 @@ def register_env(
     _entries[id] = EnvEntry(
         id, context_space, summary, max_episode_steps, own, prepare, remarks, preset, choose_by, revision, preparing,
         prepared, criteria, tested, *signals, period, subset, real_time, probed,
+        sys._getframe(1).f_globals.get("__name__", ""),
     )  # fmt: skip
 
 

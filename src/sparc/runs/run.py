@@ -90,6 +90,16 @@ class Run:
                 raise UserError(f"Cannot create the run directory {path}: {describe_os_error(error, path)}.") from error
         raise UserError(f"{path} exists: continue it with `sparc resume {path}`, or choose another --run-dir.")
 
+    @property
+    def allow(self) -> str:
+        """What a command on the run ends with where it names a module: nothing is imported unasked."""
+        return " --allow-import" if ":" in self.config.env + self.config.method else ""
+
+    @property
+    def resume_command(self) -> str:
+        """The command that goes on with the run."""
+        return f"sparc resume {self.path}{self.allow}"
+
     @classmethod
     def open(cls, path: Path | str) -> Run:
         """Open an existing run directory."""

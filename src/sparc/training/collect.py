@@ -119,6 +119,7 @@ class Collector:
 class LocalSource:
     """Experience from environments in this process: as many steps for each chunk as the config says."""
 
+    starting = False  # it brings each chunk's steps before the chunk
     must_save, processor_s = False, 0.0  # the replay's margin is made for this, and the time is this process's own
     shelves = 0
 

@@ -28,7 +28,7 @@ Ranges = Mapping[str, Sequence[float]]
 
 def continue_run(
     run: str | Path,
-    region: Ranges | None = None,
+    train_region: Ranges | None = None,
     *,
     names: Sequence[str] = (),
     variant: str | None = None,
@@ -53,7 +53,7 @@ def continue_run(
 
     Args:
         run: the parent's run directory, which may itself be a child.
-        region: new ranges of context features, {"x": (-5, 5)}; others stay as they were.
+        train_region: new ranges of context features, {"x": (-5, 5)}; others stay as they were.
         names: instead, the names of the contexts to train on, such as cars.
         variant: a variant of the environment to train in, such as "updated" physics; "default" for none.
         env_options: options of the environment that have changed.
@@ -84,9 +84,9 @@ def continue_run(
     """
     options = resolve(workers, cluster)
     child = make_child(
-        Run.open(run), Stage(dict(region or {}), tuple(names), dict(env_options or {})), variant=variant, keep=keep,
-        updates=updates, guard=guard, only_adapter=only_adapter, no_context=no_context, which=checkpoint,
-        path=Path(run_dir) if run_dir is not None else None, changes=changes,
+        Run.open(run), Stage(dict(train_region or {}), tuple(names), dict(env_options or {})),
+        variant=variant, keep=keep, updates=updates, guard=guard, only_adapter=only_adapter, no_context=no_context,
+        which=checkpoint, path=Path(run_dir) if run_dir is not None else None, changes=changes,
     )  # fmt: skip
     return run_training(child, report, workers=options)
 
@@ -152,8 +152,8 @@ def check_arguments(parent: Run, stage: Stage, keep: float, guard: bool, only_ad
         raise UserError(f"{parent.path} is being trained: wait until it is done, or stop it, then continue it.")
     if stage.ranges and stage.names:
         raise UserError("a stage trains on ranges or on names: leave out --train-region or --train-cars.")
-    if not 0.0 <= keep < 1.0:
-        raise UserError(f"--keep must be a share of at least 0 and less than 1, not {keep:g}.")
+    if not (isinstance(keep, int | float) and 0.0 <= keep < 1.0):
+        raise UserError(f"--keep must be a share of at least 0 and less than 1, not {keep}.")
     entry = find_method(parent.config.method)
     if only_adapter and len(entry.phases) == 1:
         raise UserError(f"{entry.title} trains in one phase: leave out --only-adapter.")

@@ -78,7 +78,7 @@ def open_kept(run: Run, spec: Spec) -> list[Replay]:
         try:
             lanes, slots = np.load(folder / ROWS, mmap_mode="r").shape
             cursor: dict[str, Any] = load_file(folder / CURSOR)
-        except (OSError, ValueError, LookupError) as error:
+        except (OSError, ValueError, LookupError, EOFError) as error:
             raise RunFailure(f"{folder}, which {run.path} keeps of an earlier stage, is damaged: {error}.") from error
         # the room beyond window and history, which a run with other intervals between its evaluations has otherwise
         margin = (slots - config.replay_capacity // lanes - config.history_length - 1) // 2

@@ -33,6 +33,7 @@ from sparc.training.sources import SourceFailure, open_source
 from sparc.training.stages import inherited, not_worse, stage_seed
 from sparc.training.workers.options import NO_WORKERS, WorkerOptions
 
+STOPPING = "stopping: the run is saved after this chunk or evaluation; a second signal interrupts at once"
 DIAGNOSIS_SEED = 1  # parts what is measured from what is learned from
 LEARNING = ("entropy", "temperature", "critic_gradient_norm", "critic_clipped")  # metrics that an evaluation repeats
 Report = Callable[[dict[str, Any]], None]
@@ -46,6 +47,7 @@ def run_training(
 
     After Ctrl-C or SIGTERM, finish the chunk, save, then raise KeyboardInterrupt or SystemExit(143).
     """
+    tell = report or (lambda record: None)
     run.lock()
     try:
         run.reload()
@@ -54,8 +56,8 @@ def run_training(
             run.extend(updates)
         if changes:
             run.change(changes)
-        with Stop() as stop:
-            trainer = Trainer(run, report or (lambda record: None), workers or NO_WORKERS)
+        with Stop(lambda: tell({"note": STOPPING})) as stop:
+            trainer = Trainer(run, tell, workers or NO_WORKERS)
             try:
                 trainer.loop(stop)
             finally:
@@ -63,9 +65,7 @@ def run_training(
     except EnvFailure as error:
         if not checkpoint.numbers(run.checkpoints):
             raise
-        raise EnvFailure(
-            f"{error} Repair it, then go on from the last checkpoint: `sparc resume {run.path}`."
-        ) from error
+        raise EnvFailure(f"{error} Repair it, then go on from the last checkpoint: `{run.resume_command}`.") from error
     finally:
         run.close()
         if not checkpoint.numbers(run.checkpoints):  # it failed before there was anything to resume from
@@ -143,9 +143,9 @@ class Trainer:
         while self.updates < config.updates and not stop.asked:
             if self.updates >= self.phase_span()[1]:
                 self.next_phase()
-            if self.replay.size < config.random_steps:
+            if (short := self.replay.size < config.random_steps) or self.collector.starting:
                 new = self.method.phase == self.method.phases[0] and self.run.lineage.parent is None
-                self.collect(random=new)
+                self.collect(random=short and new)
                 self.report(self.progress())
                 continue
             self.collect(random=False)
@@ -360,13 +360,20 @@ class Trainer:
 
     def restore(self) -> None:
         """Load the newest checkpoint that is sound; say so where a newer one is not."""
+        damaged: RunFailure | None = None  # its replay
         for number in reversed(checkpoint.numbers(self.run.checkpoints)):
             try:
                 arrays, meta = checkpoint.load(self.run.checkpoints / str(number))
+            except RunFailure as error:
+                self.report({"note": f"{error} Trying the one before it."})
+                continue
+            try:
                 replay = self.layout_of(meta)
                 replay.seek(checkpoint.section(arrays, "replay."))
             except RunFailure as error:
-                self.report({"note": f"{error} Trying the one before it."})
+                if str(error) != str(damaged):  # several checkpoints have one file
+                    self.report({"note": f"{error}"})
+                damaged = error
                 continue
             check_env(self.run, meta, get_env(self.config.env))
             self.updates = number
@@ -390,6 +397,11 @@ class Trainer:
             if moved:
                 self.save()
             return
+        if damaged is not None:
+            raise RunFailure(
+                f"{self.run.path} cannot be resumed without its replay. Its policies are intact: `sparc continue "
+                f"{self.run.path} --keep 0` goes on from the best one in a new run."
+            ) from damaged
         raise RunFailure(f"No checkpoint in {self.run.checkpoints} is sound: the run cannot be resumed, train it anew.")
 
     def layout_of(self, meta: Mapping[str, Any]) -> Replay:

@@ -47,6 +47,10 @@ class Source(Protocol):
         """Returns of the last episodes."""
 
     @property
+    def starting(self) -> bool:
+        """Whether it has brought nothing yet in this session: the learner waits for the first of it."""
+
+    @property
     def must_save(self) -> bool:
         """Whether rows that the last checkpoint needs would soon be overwritten."""
 

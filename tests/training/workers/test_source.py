@@ -1,9 +1,11 @@
 """The learner's side of a pool that cannot be started, and of experience that comes too late. No Ray in here."""
 
+import dataclasses
 import errno
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections import deque
@@ -18,7 +20,7 @@ from pooling import wait_for
 
 import sparc
 from sparc.envs.registry import get_env
-from sparc.errors import RunFailure
+from sparc.errors import RunFailure, UserError
 from sparc.runs import checkpoint
 from sparc.runs.load import make_spec
 from sparc.runs.run import Run
@@ -87,6 +89,40 @@ def test_a_pool_that_cannot_be_started_is_tried_again_and_then_the_run_is_saved(
     assert sockets() == before
     assert Run.open(tmp_path / "run").updates() == 0
     assert checkpoint.is_sound(tmp_path / "run" / "checkpoints" / "0")
+
+
+def test_a_session_learns_nothing_before_its_workers_have_delivered(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is a replay, so it could: the workers of a short session would come too late."""
+    path = Path(shutil.copytree(finished, tmp_path / "run"))
+    before = Run.open(path).updates()
+    monkeypatch.setattr(source, "MOST_POOLS", 3)
+    monkeypatch.setattr(source, "rest_seconds", lambda failures: 0.1)
+
+    class Nobody:
+        def __init__(self, begin: Begin) -> None:
+            raise RunFailure("there is no room")
+
+    monkeypatch.setattr(source.PooledSource, "link_type", Nobody)
+    with pytest.raises(RunFailure, match="failed 3 times in a row: it cannot be started: there is no room"):
+        sparc.resume(path, before + 100, workers=1)
+    assert Run.open(path).updates() == before
+
+
+def test_an_environment_that_a_script_has_registered_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: dict[str, Any]
+) -> None:
+    entry = dataclasses.replace(get_env(BOAT), module="__main__")
+    monkeypatch.setattr(source, "get_env", lambda id: entry)
+    with pytest.raises(UserError, match=f"workers cannot import {BOAT}, which this script .* train my_env:{BOAT}"):
+        sparc.train("sparc", BOAT, run_dir=tmp_path / "run", workers=1, **tiny)
+    assert not list(tmp_path.iterdir())
+    code = "import sparc; sparc.register_env('Own-v0', make='Pendulum-v1', apply=print, " \
+        "context_space=sparc.ContextSpace.box(m=('kg', (0, 1), (0, 1)))); " \
+        "print(sparc.envs.registry.get_env('Own-v0').module)"  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["__main__"]
 
 
 def test_returns_of_another_phase_are_not_counted() -> None:

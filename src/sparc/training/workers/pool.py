@@ -282,7 +282,8 @@ def join_remedy(address: str, text: str) -> str:
     lower = text.lower()
     if "authentication token" in lower:
         return (
-            "its token is missing here or another one: copy ~/.ray/auth_token from its first machine and set "
+            "there is no token here, or another one than its own, or no Ray answers there: compare the address with "
+            "what `ray start --head` printed, copy ~/.ray/auth_token from its first machine, and set "
             "RAY_AUTH_MODE=token"
         )
     if "version mismatch" in lower:

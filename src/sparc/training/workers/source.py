@@ -57,6 +57,11 @@ class PooledSource:
     def __init__(self, run: Run, options: WorkerOptions):
         self.run, self.config, self.options = run, run.config, options
         entry = get_env(run.config.env)
+        if entry.module == "__main__":
+            raise UserError(
+                f"workers cannot import {run.config.env}, which this script has registered: put its registration into "
+                f"a file of its own, such as my_env.py, and train my_env:{run.config.env}."
+            )
         self.real_time = entry.real_time
         count, num_envs = options.count, run.config.num_envs
         self.envs = [1 if self.real_time else max(1, len(range(i, num_envs, count))) for i in range(count)]
@@ -100,6 +105,11 @@ class PooledSource:
         return self.replay.total
 
     @property
+    def starting(self) -> bool:
+        """Return whether no worker has delivered anything yet in this session."""
+        return not self.received
+
+    @property
     def must_save(self) -> bool:
         """Return whether rows of the last checkpoint would soon be overwritten."""
         return self.replay.must_save
@@ -123,7 +133,8 @@ class PooledSource:
     def collect(self, method: QrSac, state: State, updates: int, random: bool) -> None:
         """Take in what has arrived, publish newer weights, and say how much more is wanted."""
         self.updates = updates
-        missing = self.config.random_steps - self.replay.size
+        chunk_steps = self.config.chunk * self.config.steps_per_update
+        missing = max(self.config.random_steps - self.replay.size, chunk_steps if self.starting else 0)
         changed = method.phase != self.phase
         self.phase = method.phase
         # simulators are paced: what they send is what was asked for
@@ -137,8 +148,8 @@ class PooledSource:
         else:
             if self.began is None:
                 self.began, self.demand = (updates, self.received), self.received
-            self.demand += self.config.chunk * self.config.steps_per_update
-        ahead = 0 if missing > 0 else AHEAD * self.config.chunk * self.config.steps_per_update
+            self.demand += chunk_steps
+        ahead = 0 if missing > 0 else AHEAD * chunk_steps
         if self.link is not None:
             self.link.post(Orders(random, self.demand + ahead - self.base))
         self.watch(self.demand + ahead > self.received or self.real_time)
@@ -204,8 +215,11 @@ class PooledSource:
         self.episodes = int(state["counts"][1])
 
     def close(self) -> None:
-        """End the pool, the workers and Ray."""
+        """End the pool, the workers and Ray, and leave a table of what they have done."""
         if self.link is not None:
+            self.updates = max(self.updates, self.run.updates())
+            self.written = -math.inf
+            self.write_table()
             self.link.close(wait=True)
             self.link = None
 
@@ -308,7 +322,7 @@ class PooledSource:
         self.replay.release((self.session,))
         self.incarnations.clear()
         if failed is not None and failed.final:
-            raise SourceFailure(f"{why.rstrip('.')}. Repair it, then go on: `sparc resume {self.run.path}`.")
+            raise SourceFailure(f"{why.rstrip('.')}. Repair it, then go on: `{self.run.resume_command}`.")
         self.back_off(why)
 
     def back_off(self, why: str) -> None:
@@ -317,7 +331,7 @@ class PooledSource:
         if self.failures >= MOST_POOLS:
             raise SourceFailure(
                 f"The pool of workers failed {self.failures} times in a row: {why}. Repair it, then go on: "
-                f"`sparc resume {self.run.path}`."
+                f"`{self.run.resume_command}`."
             )
         self.retry_at = time.monotonic() + (rest := rest_seconds(self.failures))
         self.unseen.append(f"The pool of workers ended ({why}). Learning goes on; another pool in {rest:.0f} s.")
