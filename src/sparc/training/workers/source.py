@@ -356,7 +356,8 @@ class PooledSource:
             running = sum(row["state"] == "running" for row in self.rows())
             self.unseen.append(
                 f"No experience has arrived for {QUIET_SECONDS:.0f} s, {running} of {self.options.count} workers are "
-                f"running. Learning goes on with what there is; see `sparc workers {self.run.path}`."
+                f"running. {'Learning goes on with what there is' if self.began else 'Learning has not begun'}; see "
+                f"`sparc workers {self.run.path}`."
             )
 
     # The table
