@@ -19,6 +19,7 @@ import sparc
 from sparc.errors import RunFailure, UserError
 from sparc.runs import checkpoint
 from sparc.runs.run import Run
+from sparc.training.loop import STOPPING
 from sparc.training.workers import processes, source
 from sparc.training.workers.messages import Limits
 
@@ -155,7 +156,7 @@ def test_a_real_time_console_of_the_users_own_never_waits_for_the_learner(
         )  # fmt: skip
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert session.notes == []
+    assert session.notes == [STOPPING]
     assert session.records[-1]["workers_late_ticks"] >= 1  # the stalls
 
 
