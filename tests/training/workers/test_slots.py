@@ -22,7 +22,7 @@ from sparc.suites.suite import read_suite
 from sparc.training.blocks import Block, row_dtype
 from sparc.training.workers import wire
 from sparc.training.workers.link import private_folder
-from sparc.training.workers.options import WorkerOptions, resolve, resolve_again
+from sparc.training.workers.options import NO_WORKERS, WorkerOptions, resolve, resolve_again
 from sparc.training.workers.rollout import Reply, Stats
 from sparc.training.workers.slots import Slot, mismatch, rest_seconds
 from sparc.training.workers.table import read_table, write_table
@@ -267,14 +267,24 @@ def test_the_table_of_a_run(finished: Path, tmp_path: Path, capsys: pytest.Captu
             "workers_blocks_waiting": 1234.0, "rows": [slot.row() for slot in rows],
         },
     )  # fmt: skip
-    assert cli.main(["workers", str(run)]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    expected = (
-        "0 east running 1,234", "resting", "1 of 2 workers running on this machine", "9.5 steps per update (10 asked)",
-        "worker 1: its process died", "1,234 blocks wait for the learner", "is not being trained",
-    )  # fmt: skip
-    for part in expected:
-        assert part in shown, shown
+
+    def shown() -> str:
+        assert cli.main(["workers", str(run)]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    common = ("9.5 steps per update (10 asked)", "worker 1: its process died", "1,234 blocks wait for the learner")
+    expected = ("0 east ended 1,234", "0 of 2 workers running", "the run is not being trained; its last workers ended")
+    assert all(part in shown() for part in (*common, *expected)), shown()
+    expected = ("0 east running 1,234", "resting", "1 of 2 workers running on this machine · 100 steps/s")
+    for options, parts in (
+        (WorkerOptions(2), (*common, *expected)),
+        (NO_WORKERS, ("0 of 2 workers", "is being trained without workers")),
+    ):
+        training = Run.open(run)
+        training.lock()
+        training.begin(20, options.to_dict())
+        assert all(part in shown() for part in parts), shown()
+        training.close()
     for pools, part in ((2, "the pool was replaced once"), (3, "the pool was replaced 2 times")):
         write_table(run, {**json.loads((run / "workers.json").read_text()), "pools": pools})
         assert cli.main(["workers", str(run)]) == 0

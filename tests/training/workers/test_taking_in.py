@@ -104,7 +104,7 @@ class Learner(source.PooledSource):
         self.received = self.episodes = self.failures = self.pools = self.restarts = 0
         self.published = self.arrived = self.watched = self.retry_at = self.processor_before = 0.0
         self.options = SimpleNamespace(count=2)  # type: ignore[assignment]
-        self.run = SimpleNamespace(path="run")  # type: ignore[assignment]
+        self.run = SimpleNamespace(path="run", resume_command="sparc resume run")  # type: ignore[assignment]
         self.link: Any = FakeLink(clock, *messages)
 
     def put(self, block: Block) -> None:
