@@ -502,7 +502,7 @@ def test_a_broken_environment_is_named(
     line = capsys.readouterr().err.splitlines()[-1]  # behind those of progress
     assert line.startswith("sparc: Unreliable-v0 ") and words in line
     assert "at environment step 30" in line  # the seventh of five environments
-    assert " with drift=" in line and f"`sparc resume {run}`" in line
+    assert " with drift=" in line and f"`sparc resume {run} --allow-import`" in line
     assert (" (unreliable_env.py:" in line) == (wrong == "exception")
 
 
