@@ -202,7 +202,9 @@ def test_no_stages_no_figures(tmp_path: Path) -> None:
         ({"a/b": {}}, "becomes part of a folder's name"),
         ({"a": {"train_region": {"z": [0, 1]}}}, "stage 'a': unknown context feature 'z'"),
         ({"a": {"train_region": {"x": [0, 5]}}}, "stage 'a': x=0:5 reaches outside the test region"),
-        ({"a": {"train_region": {"x": 3}}}, r"stage 'a': train_region must hold feature: \[low, high\] lines"),
+        ({"a": {"train_region": {"x": 3}}}, r"stage 'a': the range of x must be two numbers, \(low, high\), not 3"),
+        ({"a": {"train_region": {"x": [0, "y"]}}}, r"stage 'a': the range of x must be two numbers"),
+        ({"a": {"train_region": {5: [0, 1]}}}, "stage 'a': unknown context feature '5'"),
         ([], "stages must hold"),
     ],
 )

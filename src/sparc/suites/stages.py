@@ -125,8 +125,6 @@ def check_regions(stages: Mapping[str, SuiteStage], envs: Sequence[str]) -> None
                 variant_in(stages, name, get_env(env))
         except UserError as error:
             raise UserError(f"stage '{name}': {error}") from error
-        except (TypeError, ValueError) as error:
-            raise UserError(f"stage '{name}': train_region must hold feature: [low, high] lines ({error}).") from error
 
 
 def ancestry(stages: Mapping[str, SuiteStage], name: str) -> list[SuiteStage]:
