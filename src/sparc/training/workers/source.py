@@ -217,7 +217,8 @@ class PooledSource:
     def close(self) -> None:
         """End the pool, the workers and Ray, and leave a table of what they have done."""
         if self.link is not None:
-            self.updates = max(self.updates, self.run.updates())
+            with suppress(OSError):  # somebody has removed the run: the workers must end all the same
+                self.updates = max(self.updates, self.run.updates())
             self.written = -math.inf
             self.write_table()
             self.link.close(wait=True)
