@@ -97,6 +97,8 @@ def test_the_first_page_shows_the_demo_of_the_results() -> None:
 STAGES = {  # a table's first column in docs/continual.md: folder and stage
     "the corner alone": ("continual-boat", "shifted"),
     "the box twice as large": ("continual-boat", "larger"),
+    "the larger box": ("continual-cheetah", "larger"),
+    "the headwinds": ("continual-cheetah", "shifted"),
 }
 ROWS = {  # a row's name there: method, and what follows the stage's name
     "SPARC": ("sparc", ""),
